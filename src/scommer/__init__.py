@@ -1,0 +1,34 @@
+"""Neural networks that learn task after task without forgetting: SCoMMER, its baselines, its streams.
+
+>>> from scommer import Experiment, run
+>>> record = run(Experiment("s-digits", "sgd", settings={"epochs": 1}))
+>>> record.inference, record.matrix().shape
+('working', (5, 5))
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scommer.data import Dataset, from_arrays
+    from scommer.experiment import Experiment, run
+    from scommer.record import Record
+    from scommer.streams.class_il import class_il as class_il
+    from scommer.streams.gcil import gcil as gcil
+    from scommer.streams.stream import Stream
+
+__version__ = "0.1.0"
+__all__ = ["Dataset", "Experiment", "Record", "Stream", "class_il", "from_arrays", "gcil", "run"]
+
+_HOMES = {
+    "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "experiment",
+    "Record": "record", "Stream": "streams", "class_il": "streams", "gcil": "streams",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Loads on first use, so that `scommer --help` need not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'scommer' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"scommer.{_HOMES[name]}"), name)

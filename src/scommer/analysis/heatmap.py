@@ -1,0 +1,38 @@
+"""Task-wise accuracy as heatmaps: test set of each task (x) after learning each task (y), as in Figure 3."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from scommer.record import Record
+
+Panel = tuple[str, Record, str]  # title, record, memory
+
+
+def heatmap(panels: Sequence[Panel], setting: str = "class_il") -> Figure:
+    """One heatmap of R[t, i] for each panel, side by side on one scale."""
+    figure = Figure(figsize=(0.6 + 2.5 * len(panels), 2.9), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    colours = matplotlib.colormaps["viridis"]
+    for ax, (title, record, memory) in zip(axes, panels, strict=True):
+        r = record.matrix(memory, setting)
+        image = ax.imshow(r, cmap=colours, vmin=0, vmax=100)
+        if r.size <= 100:  # numbers while they can be read
+            for (t, i), value in np.ndenumerate(r):
+                ax.text(i, t, f"{value:.0f}", ha="center", va="center", fontsize=8,
+                        color="black" if value > 55 else "white")  # fmt: skip
+        ax.set_xticks(range(r.shape[1]), [f"T{i + 1}" for i in range(r.shape[1])], fontsize=8)
+        ax.set_yticks(range(r.shape[0]), [f"T{t + 1}" for t in range(r.shape[0])], fontsize=8)
+        ax.set_title(f"{title}\nmean at the end {r[-1].mean():.1f} %", fontsize=9)
+        ax.set_xlabel("test set of task", fontsize=8)
+    axes[0].set_ylabel("after learning task", fontsize=8)
+    figure.colorbar(image, ax=axes, label="accuracy (%)", shrink=0.85)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure; the ending of the name says how."""
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,69 @@
+"""A run in a table: accuracy, forgetting and transfer of each memory."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from scommer.record import Record
+
+MEASURES = {
+    "accuracy": "accuracy",
+    "last": "last",
+    "forgetting": "forgetting",
+    "backward_transfer": "BWT",
+    "forward_transfer": "FWT",
+}
+SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+
+
+def summary_table(record: Record) -> Table:
+    """Every memory and setting of one run; the memory that answers is marked."""
+    gcil = record.stream["kind"] == "gcil"
+    table = Table(title=f"{record.name}  (in %)", title_justify="left")
+    table.add_column("memory", no_wrap=True)
+    table.add_column("setting")
+    first = next(iter(record.scores[record.inference].values()))
+    shown = [m for m in MEASURES if m in first]
+    for m in shown:
+        table.add_column("nested mean" if gcil and m == "accuracy" else MEASURES[m], justify="right")
+    for memory, by_setting in record.scores.items():
+        for setting, values in by_setting.items():
+            style = "bold" if memory == record.inference else ""
+            cells = [f"{values[m]:.2f}" for m in shown]
+            table.add_row(memory, SETTINGS[setting], *cells, style=style)
+    return table
+
+
+def matrix_table(record: Record, memory: str, setting: str = "class_il") -> Table:
+    """R[t, i]: accuracy on each task's test set after each task."""
+    r = record.matrix(memory, setting)
+    table = Table(title=f"{memory}, {SETTINGS[setting]}: accuracy after each task (%)", title_justify="left")
+    table.add_column("after", justify="right")
+    for i in range(r.shape[1]):
+        table.add_column(f"T{i + 1}", justify="right")
+    for t, row in enumerate(r):
+        table.add_row(f"T{t + 1}" if len(r) > 1 else "all", *(f"{v:.1f}" for v in row))
+    return table
+
+
+def side_by_side(records: Sequence[Record]) -> Table:
+    """Several methods on one stream, each memory a row."""
+    table = Table(title=f"{records[0].stream['name']}: at the end, mean over tasks (%)", title_justify="left")
+    for column in ("method", "memory"):
+        table.add_column(column)
+    for column in ("Class-IL", "Task-IL", "forgetting"):
+        table.add_column(column, justify="right")
+    for record in records:
+        for memory in record.scores:
+            if "/" in memory:
+                continue
+            scores = record.scores[memory]
+            lost = scores["class_il"].get("forgetting")
+            table.add_row(
+                record.experiment["method"], memory,
+                f"{scores['class_il']['accuracy']:.2f}",
+                f"{scores['task_il']['accuracy']:.2f}" if "task_il" in scores else "–",
+                "–" if lost is None else f"{lost:.2f}",
+                style="bold" if memory == record.inference else "",
+            )  # fmt: skip
+    return table

@@ -1,0 +1,71 @@
+"""Checkpoints: written whole or not at all, verified when read, the previous one kept."""
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from scommer.errors import RunError
+from scommer.files import write_atomically
+
+KEPT = 2
+
+
+def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Path:
+    """Writes a checkpoint. Its name carries its digest, so that any damage shows."""
+    content = safetensors.torch.save(
+        {name: t.contiguous() for name, t in tensors.items()}, {"values": json.dumps(values)}
+    )
+    newest = _newest_first(folder)[:1]
+    number = 1 + max((int(path.name.split("-")[1]) for path in newest), default=0)
+    path = folder / f"checkpoint-{number:06d}-{sha256(content).hexdigest()[:16]}.safetensors"
+    write_atomically(path, content)
+    for old in _newest_first(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest good checkpoint, or None. A damaged one is named and set aside."""
+    for path in _newest_first(folder):
+        content = path.read_bytes()
+        if sha256(content).hexdigest()[:16] != path.stem.rsplit("-", 1)[1]:
+            warn(f"{path.name} is damaged: set aside, going on from the one before")
+            path.replace(path.with_suffix(".damaged"))
+            continue
+        size = int.from_bytes(content[:8], "little")  # safetensors: length of the header, then the header
+        values = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["values"])
+        return safetensors.torch.load(content), values
+    return None
+
+
+def clear(folder: Path) -> None:
+    """Removes the checkpoints of a finished run."""
+    for path in [*folder.glob("checkpoint-*"), *folder.glob(".*.partial")]:
+        path.unlink(missing_ok=True)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds a run folder for this process; a second one is refused. The lock dies with its process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / ".lock").open("a")
+    except OSError as e:
+        raise RunError(f"cannot write into {folder}: {e.strerror or e}; give another folder with --out") from e
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{folder} is in use by another process: wait for it, or give another --out") from None
+        yield

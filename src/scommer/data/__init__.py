@@ -1,0 +1,35 @@
+"""The data sets known by name, and data sets made from arrays."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from scommer.data.cifar import load_cifar
+from scommer.data.dataset import Dataset, from_arrays
+from scommer.data.digits import load_digits
+from scommer.errors import unknown
+
+__all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "load"]
+
+DATASETS: dict[str, Callable[[Path], Dataset]] = {
+    "digits": lambda root: load_digits(),
+    "cifar10": partial(load_cifar, "cifar10"),
+    "cifar100": partial(load_cifar, "cifar100"),
+}
+
+
+def data_root(given: Path | None = None) -> Path:
+    """Where data sets are kept: as given, else $SCOMMER_DATA, else the user's cache folder."""
+    if given is not None:
+        return given.expanduser()
+    if named := os.environ.get("SCOMMER_DATA"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "scommer"
+
+
+def load(name: str, root: Path | None = None) -> Dataset:
+    """The data set called `name`, read from below `root` where it is made of files."""
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name](data_root(root))

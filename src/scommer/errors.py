@@ -1,0 +1,28 @@
+"""The two ways a command fails: the user can mend the input, or the run itself broke."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ScommerError(Exception):
+    """A message for the user: what was given, what was expected, what to do next."""
+
+    exit_code = 1
+
+
+class UsageError(ScommerError):
+    """Input that cannot be used as given (exit code 2)."""
+
+    exit_code = 2
+
+
+class RunError(ScommerError):
+    """A run that could not go on (exit code 1)."""
+
+
+def unknown(kind: str, given: str, known: Iterable[str]) -> UsageError:
+    """An error for a name that is not known, with the nearest one that is."""
+    names = sorted(known)
+    near = get_close_matches(given, names, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    return UsageError(f"unknown {kind} '{given}': {hint}")

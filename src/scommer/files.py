@@ -1,0 +1,25 @@
+"""Files that are written whole or not at all."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from scommer.errors import RunError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file so that its name holds either the old content or all of the new."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        partial.replace(path)
+    except OSError as e:
+        with suppress(OSError):
+            partial.unlink()
+        raise RunError(
+            f"cannot write {path}: {e.strerror or e}; what was saved before is intact: "
+            "make room or give another --out, then run the same command to go on"
+        ) from e

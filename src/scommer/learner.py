@@ -1,0 +1,227 @@
+"""The one training loop: task > epoch > step."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scommer import randomness
+from scommer.augment import Augment
+from scommer.errors import RunError, UsageError
+from scommer.evaluate import Scores, evaluate
+from scommer.methods import Batch, Method, View, Workshop
+from scommer.streams import Stream
+from scommer.training import Training
+
+Moment = Literal["step", "epoch", "task"]
+
+
+class Learner:
+    """A method learning a stream. `learn` yields after every step, epoch and task.
+
+    At each yield the learner is whole: `state` holds all that is needed to go on from there, to the bit.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        method: Method,
+        training: Training,
+        *,
+        buffer: int = 200,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.stream, self.method, self.training, self.seed = stream, method, training, seed
+        self.device = torch.device(device)
+        data = stream.data
+        channels = data.image_shape[0]
+        mean, std = (_by_channel(n, v, channels) for n, v in (("mean", training.mean), ("std", training.std)))
+        self.augment = Augment(training.pad, training.flip, mean, std, self.device)
+        self.images, self.labels = data.train_images.to(self.device), data.train_labels.to(self.device)
+        self.test = data.test_images.to(self.device), data.test_labels.to(self.device)
+        self.phases = stream.phases(method.joint)
+        self.mind = method.mind(Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device))
+        self.augmenting = randomness.generator(seed, "augment", self.device)
+        self.ordering = randomness.generator(seed, "order")
+        # position
+        self.task = self.epoch = self.batch = 0
+        self.offered = 0  # examples that episodic memory was offered
+        self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
+        # what is left behind
+        self.loss = torch.zeros((), dtype=torch.float64, device=self.device)  # summed over this epoch
+        self.curve: list[float] = []  # mean loss of each epoch
+        self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
+        self.untrained: Scores | None = None
+
+    # --- the loop
+
+    def learn(self) -> Iterator[Moment]:
+        """Trains from the present position to the end of the stream."""
+        if self.untrained is None:
+            self.untrained = self._evaluate(self.method.views(self.mind, [])[0])
+        while self.task < len(self.phases):
+            while self.epoch < self.training.epochs:
+                if self.batch == 0:
+                    self._begin_epoch()
+                while self.batch < self.batches:
+                    self._next_step()
+                    yield "step"
+                self._end_epoch()
+                yield "epoch"
+            self.method.after_task(self.mind)
+            self._score()
+            self.task, self.epoch = self.task + 1, 0
+            yield "task"
+
+    @property
+    def size(self) -> int:
+        """Images a step of this task."""
+        return min(self.training.batch, len(self.phases[self.task]))
+
+    @property
+    def batches(self) -> int:
+        """Steps an epoch of this task."""
+        return self.steps_per_epoch(self.task)
+
+    def steps_per_epoch(self, task: int) -> int:
+        """Steps an epoch of any task; a last partial batch is dropped unless it is the only one."""
+        n, size = len(self.phases[task]), self.training.batch
+        return max(1, n // size) if self.training.drop_last else -(-n // size)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Steps done and steps in all."""
+        each = [self.steps_per_epoch(t) for t in range(len(self.phases))]
+        done = sum(each[: self.task]) * self.training.epochs
+        if self.task < len(each):
+            done += self.epoch * each[self.task] + self.batch
+        return done, sum(each) * self.training.epochs
+
+    def _begin_epoch(self) -> None:
+        phase = self.phases[self.task]
+        self.order = phase[torch.randperm(len(phase), generator=self.ordering)].to(self.device)
+
+    def _next_step(self) -> None:
+        index = self.order[self.batch * self.size : (self.batch + 1) * self.size]
+        offer = self.training.offer == "every_epoch" or self.epoch == 0
+        self.step(index, self._recallable(), offer)
+        self.offered += len(index) if offer else 0
+        self.batch += 1
+
+    def _recallable(self) -> int:
+        """How many examples a step replays: known from the count of offers, never read from the device."""
+        if not self.method.draws or self.mind.episodic is None:
+            return 0
+        return min(self.training.replay, self.mind.episodic.held(self.offered))
+
+    def step(self, index: Tensor, replay: int, offer: bool) -> None:
+        """One step of Algorithm 1: a function of tensors, with no host read and no branch on data."""
+        mind, method = self.mind, self.method
+        raw, y = self.images[index], self.labels[index]
+        task = Batch(self.augment(raw, self.augmenting), y)
+        recalled = tuple(self._recall(replay) for _ in range(method.draws if replay else 0))
+        outcome = method.loss(mind, task, recalled)
+        mind.working.descend(outcome.loss, self.training.lr)
+        method.after_step(mind, task, outcome)
+        if mind.episodic is not None and offer:
+            mind.episodic.remember(x=raw, y=y, **method.keepsake(outcome))
+        self.loss.add_(outcome.loss.detach())
+
+    def _recall(self, n: int) -> Batch:
+        assert self.mind.episodic is not None
+        fields = self.mind.episodic.recall(n)
+        return Batch(self.augment(fields.pop("x"), self.augmenting), fields.pop("y"), fields)
+
+    def mean_loss(self) -> float:
+        """Mean loss of this epoch so far; an error if it is not a number any more."""
+        if not self.batch:
+            return self.curve[-1] if self.curve else float("nan")
+        loss = self.loss.item() / self.batch
+        if not np.isfinite(loss):
+            raise RunError(
+                f"the loss became {loss} in task {self.task + 1}, epoch {self.epoch + 1}: "
+                f"lower the learning rate (now lr = {self.training.lr}) or check the images for NaN"
+            )
+        return loss
+
+    def _end_epoch(self) -> None:
+        self.curve.append(self.mean_loss())
+        self.loss.zero_()
+        self.method.after_epoch(self.mind, self.epoch)
+        self.epoch, self.batch = self.epoch + 1, 0
+
+    # --- evaluation
+
+    def _score(self) -> None:
+        for view in self.method.views(self.mind, self.calibration()):
+            rows = self.scores.setdefault(view.name, [])
+            rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use
+            rows.append(self._evaluate(view))
+
+    def _evaluate(self, view: View) -> Scores:
+        return evaluate(view, self.stream, *self.test, self.augment)
+
+    def calibration(self) -> Iterator[Tensor]:
+        """Batches half of episodic memory, half of the task just learned, un-augmented."""
+        phase = self.phases[self.task]
+        held = self.mind.episodic.held(self.offered) if self.mind.episodic else 0
+        n = min(held, len(phase))
+        if not n:
+            return
+        assert self.mind.episodic is not None
+        draw = randomness.generator(self.seed, f"calibration/{self.task}")
+        recalled = self.mind.episodic.fields["x"][torch.randperm(held, generator=draw)[:n].to(self.device)]
+        fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:n]].to(self.device)]
+        chunks = -(-n // self.training.replay)
+        for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
+            yield self.augment.normalise(torch.cat([a, b]))
+
+    # --- going on from a checkpoint
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that is needed to go on from here: tensors, and a few plain values."""
+        tensors = {f"mind/{name}": t for name, t in self.mind.tensors().items()}
+        tensors |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
+        tensors |= {"order": self.order, "loss": self.loss}
+        rows = {"untrained": [self.untrained] if self.untrained else [], **self.scores}
+        for view, scores in rows.items():
+            for t, row in enumerate(scores):
+                tensors |= {f"scores/{view}/{t}/{k}": torch.from_numpy(a) for k, a in row.arrays().items()}
+        names = ("task", "epoch", "batch", "offered", "curve")
+        counts = {view: len(scores) for view, scores in rows.items()}
+        return tensors, {**{name: getattr(self, name) for name in names}, "scores": counts}
+
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Takes up a state. The learner must be of the same experiment."""
+        for name, live in self.mind.tensors().items():
+            live.copy_(tensors[f"mind/{name}"])
+        for name, g in self._generators().items():
+            g.set_state(tensors[f"generator/{name}"])
+        self.order = tensors["order"].to(self.device)
+        self.loss.copy_(tensors["loss"])
+        for name in ("task", "epoch", "batch", "offered", "curve"):
+            setattr(self, name, values[name])
+        rows: dict[str, list[Scores]] = {}
+        for view, count in values["scores"].items():
+            rows[view] = []
+            for t in range(count):
+                at = f"scores/{view}/{t}/"
+                arrays = {k.removeprefix(at): v.numpy() for k, v in tensors.items() if k.startswith(at)}
+                rows[view].append(Scores.from_arrays(arrays))
+        self.untrained = next(iter(rows.pop("untrained")), None)
+        self.scores = rows
+
+    def _generators(self) -> dict[str, torch.Generator]:
+        return {"augment": self.augmenting, "order": self.ordering, **self.mind.generators()}
+
+
+def _by_channel(name: str, value: tuple[float, ...], channels: int) -> tuple[float, ...]:
+    if len(value) not in (1, channels):
+        raise UsageError(
+            f"{name} has {len(value)} values, but the images have {channels} channels: give one, or one each"
+        )
+    return value * channels if len(value) == 1 else value

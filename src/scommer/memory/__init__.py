@@ -1,0 +1,7 @@
+"""The memory systems beside working memory: episodic and long-term."""
+
+from scommer.memory.episodic import EpisodicMemory
+from scommer.memory.long_term import LongTermMemory
+from scommer.memory.working import WorkingMemory
+
+__all__ = ["EpisodicMemory", "LongTermMemory", "WorkingMemory"]

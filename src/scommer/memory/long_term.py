@@ -1,0 +1,79 @@
+"""Long-term memory: the stochastic moving average of working memory's weights (Eq. 3)."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from scommer.memory.working import WorkingMemory
+from scommer.networks import BatchNorm, units_of
+from scommer.weights import Weights
+
+Statistics = Literal["replay", "working", "recalibrated"]
+STATISTICS: tuple[Statistics, ...] = get_args(Statistics)
+
+
+class LongTermMemory:
+    """A network θ_s that starts as working memory, θ_s = θ_w, and aggregates it.
+
+    Only parameters are averaged. Its batch-norm running statistics follow its own train-mode passes
+    over replayed examples; `statistics` offers the other choices for inference.
+    """
+
+    def __init__(self, working: WorkingMemory, generator: torch.Generator) -> None:
+        self.network = copy.deepcopy(working.network).requires_grad_(False).train()
+        self.weights = Weights(self.network)
+        self.generator = generator
+        self.step = torch.zeros((), dtype=torch.float32, device=self.weights.theta.device)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """How many units each stage has."""
+        return units_of(self.network)
+
+    @torch.no_grad()
+    def retrieve(self, x: Tensor) -> Tensor:
+        """Structural knowledge of replayed examples, f(x_m; θ_s)."""
+        logits: Tensor = self.network(x).logits
+        return logits
+
+    @torch.no_grad()
+    def consolidate(self, working: WorkingMemory, r: float, alpha: float, ramp: bool) -> None:
+        """θ_s ← α θ_s + (1 - α) θ_w if r > a ~ U(0, 1) (Eq. 3).
+
+        With `ramp`, α is min(1 - 1/(step + 1), α), step counting from 1: an average of all weights so far
+        until there are enough of them.
+        """
+        self.step.add_(1)
+        decay = (1 - 1 / (self.step + 1)).clamp(max=alpha) if ramp else torch.full_like(self.step, alpha)
+        a = torch.rand((), generator=self.generator, device=self.step.device)
+        self.weights.theta.lerp_(working.weights.theta, torch.where(a < r, 1 - decay, 0.0))
+
+    def statistics(self, choice: Statistics, working: WorkingMemory, batches: Iterable[Tensor]) -> Tensor:
+        """Running statistics for inference: `replay` its own, `working` copied, `recalibrated` measured on batches."""
+        if choice == "replay":
+            return self.weights.statistics.clone()
+        if choice == "working":
+            return working.weights.statistics.clone()
+        return self._measured(batches)
+
+    @torch.no_grad()
+    def _measured(self, batches: Iterable[Tensor]) -> Tensor:
+        """The mean of each batch's statistics under the present weights."""
+        norms = [m for m in self.network.modules() if isinstance(m, BatchNorm)]
+        usual = [m.momentum for m in norms]
+        with self.weights.borrowing(self.weights.statistics.clone()):
+            for i, x in enumerate(batches):
+                for m in norms:
+                    m.momentum = 1 / (i + 1)  # a running mean of all batches so far
+                self.network(x)
+            measured = self.weights.statistics.clone()
+        for m, momentum in zip(norms, usual, strict=True):
+            m.momentum = momentum
+        return measured
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The live state, by name."""
+        return {"theta": self.weights.theta, "statistics": self.weights.statistics, "step": self.step}

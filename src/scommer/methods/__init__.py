@@ -1,0 +1,20 @@
+"""The methods, by name. A new one is a file, a line here and a preset."""
+
+from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop
+from scommer.methods.cls_er import CLSER
+from scommer.methods.derpp import DERpp
+from scommer.methods.er import ER
+from scommer.methods.joint import Joint
+from scommer.methods.scommer import SCoMMER
+from scommer.methods.sgd import SGD
+
+METHODS: dict[str, type[Method]] = {
+    "sgd": SGD,
+    "joint": Joint,
+    "er": ER,
+    "der++": DERpp,
+    "cls-er": CLSER,
+    "scommer": SCoMMER,
+}
+
+__all__ = ["METHODS", "Batch", "Method", "Mind", "Outcome", "View", "Workshop"]

@@ -1,0 +1,56 @@
+"""CLS-ER (Arani et al., 2022): a fast and a slow average of the weights teach working memory."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+
+from scommer.memory import LongTermMemory, WorkingMemory
+from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, interleave
+
+
+@dataclass(frozen=True)
+class CLSER(Method):
+    """CE over both batches + reg · MSE against the logits of the memory that knows the true class better."""
+
+    reg: float = 0.15  # weight of consistency
+    r_plastic: float = 0.3  # how often the plastic memory is consolidated
+    r_stable: float = 0.1  # how often the stable memory is
+    alpha: float = 0.999  # decay of both
+    ramp: bool = True  # decay grows from 0.5
+
+    draws: ClassVar[int] = 1
+
+    @property
+    def inference(self) -> str:
+        return "stable"
+
+    def mind(self, make: Workshop) -> Mind:
+        working = make.working()
+        slow = {name: LongTermMemory(working, make.generator(name)) for name in ("plastic", "stable")}
+        return Mind(working, make.episodic(), slow)
+
+    def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+        x, y = interleave(task, *recalled)
+        z, fired = mind.working(x)
+        n = len(task.y)
+        loss = cross_entropy(z, y)
+        if recalled:
+            loss = loss + self.reg * mse_loss(z[n:], self._target(mind, recalled[0]))
+        return Outcome(loss, z[:n], [f[:n] for f in fired])
+
+    def _target(self, mind: Mind, recalled: Batch) -> Tensor:
+        plastic, stable = (mind.long_term[name].retrieve(recalled.x) for name in ("plastic", "stable"))
+        p, s = (z.softmax(1).gather(1, recalled.y[:, None]) for z in (plastic, stable))  # [B, 1]
+        return torch.where(p > s, plastic, stable)
+
+    def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
+        for name, r in (("plastic", self.r_plastic), ("stable", self.r_stable)):
+            mind.long_term[name].consolidate(mind.working, r, self.alpha, self.ramp)
+
+    def views(self, mind: Mind, calibration: Iterable[Tensor]) -> list[View]:
+        memories: dict[str, WorkingMemory | LongTermMemory] = {"working": mind.working, **mind.long_term}
+        return [View(name, memory, memory.weights.statistics) for name, memory in memories.items()]

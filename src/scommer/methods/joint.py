@@ -1,0 +1,13 @@
+"""JOINT: the upper bound. A fresh network on all tasks' data, shuffled together."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scommer.methods.sgd import SGD
+
+
+@dataclass(frozen=True)
+class Joint(SGD):
+    """SGD on the union of the tasks."""
+
+    joint: ClassVar[bool] = True

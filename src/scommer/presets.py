@@ -1,0 +1,131 @@
+"""From a cell (stream, method, buffer, variant) and overrides to settings, all resolved and checked."""
+
+import tomllib
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from scommer.errors import UsageError, unknown
+from scommer.methods import METHODS, Method
+from scommer.training import Training
+
+VARIANTS = ("official", "paper")
+
+
+@cache
+def presets() -> dict[str, Any]:
+    """The tables of presets.toml."""
+    return tomllib.loads((files("scommer") / "presets.toml").read_text())
+
+
+def preset(stream: str, method: str, buffer: int, variant: str = "official") -> dict[str, Any]:
+    """The settings that the presets hold for a cell."""
+    if variant not in VARIANTS:
+        raise unknown("variant", variant, VARIANTS)
+    tables = presets()
+    found = dict(tables["variant"][variant].get(method, {}))
+    for name in _lineage(stream):
+        found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k != "like"}
+    for name in _lineage(stream):
+        cell = tables["cell"].get(name, {}).get(method, {})
+        found |= {k: v for k, v in cell.items() if not isinstance(v, dict)}
+        buffers = sorted((int(k) for k, v in cell.items() if isinstance(v, dict)), key=lambda b: abs(b - buffer))
+        if buffers:
+            found |= cell[str(buffers[0])]
+    return found
+
+
+def _lineage(stream: str) -> list[str]:
+    """A stream and those it is like, from the furthest to itself; `default` for one without a preset."""
+    tables = presets()["stream"]
+    if stream not in tables:
+        return ["default"]
+    like = tables[stream].get("like")
+    return [*(_lineage(like) if like else []), stream]
+
+
+def resolve(
+    stream: str,
+    method: str,
+    buffer: int,
+    variant: str,
+    overrides: Mapping[str, Any],
+    usual: Mapping[str, Any],
+) -> tuple[Method, Training]:
+    """A method and its training: `usual` values, then the presets', then the overrides."""
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    kinds: list[type] = [METHODS[method], Training]
+    known = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
+    for name in overrides:
+        if name not in known:
+            raise unknown(f"setting of {method}", name, known)
+    given = {**usual, **preset(stream, method, buffer, variant), **overrides}
+    chosen: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
+    for name, value in given.items():
+        if name in known:  # a preset may speak of what another method has
+            kind, hint = known[name]
+            chosen[kind][name] = coerce(name, value, hint)
+    made, training = (kind(**chosen[kind]) for kind in kinds)
+    return made, training
+
+
+def setting_types(kind: type) -> dict[str, Any]:
+    """The settings of a dataclass and their types."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def as_dict(method: Method, training: Training) -> dict[str, Any]:
+    """All settings by name, as plain values."""
+    everything = {**asdict(training), **asdict(method)}  # type: ignore[call-overload]
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in sorted(everything.items())}
+
+
+def parse(assignment: str) -> tuple[str, Any]:
+    """`name=value` from the command line; values are written as in TOML, words without quotes too."""
+    name, sign, text = assignment.partition("=")
+    if not sign or not name.strip():
+        raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
+    try:
+        return name.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), text.strip()
+
+
+def coerce(name: str, value: Any, hint: Any) -> Any:
+    """The value as the setting's type, or an error that says what is expected."""
+    for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+        match = _as(value, option)
+        if match is not None or (option is types.NoneType and value in (None, "none")):
+            return match
+    raise UsageError(f"{name} = {value!r} does not fit: expected {_describe(hint)}")
+
+
+def _as(value: Any, hint: Any) -> Any:
+    """The value as this one type, None where it is not."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if get_origin(hint) is Literal:
+        return value if value in get_args(hint) else None
+    if get_origin(hint) is tuple:
+        items = [_as(v, get_args(hint)[0]) for v in value] if isinstance(value, list | tuple) else []
+        return tuple(items) if items and None not in items else None
+    if hint is float:
+        return float(value) if number else None
+    if hint is int:
+        return int(value) if number and value == int(value) else None
+    return value if isinstance(value, hint) else None
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_describe(option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(str(a) for a in get_args(hint))
+    if get_origin(hint) is tuple:
+        return "a list such as [0.9, 0.8]"
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
+    return names.get(hint, "none")

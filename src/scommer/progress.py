@@ -1,0 +1,103 @@
+"""How a run shows itself: a live bar in a terminal, plain lines elsewhere."""
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from scommer.experiment import Plan, Watch
+from scommer.learner import Learner, Moment
+
+
+class Pace:
+    """Measures how fast a learner goes, and reads its loss now and then: a host read, so never every step."""
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+
+    def begin(self, learner: Learner) -> None:
+        self.start = self.last = time.monotonic()
+        self.first, self.total = learner.steps
+
+    def due(self) -> bool:
+        """Whether it is time to show something."""
+        if (now := time.monotonic()) - self.last < self.every:
+            return False
+        self.last = now
+        return True
+
+    def describe(self, learner: Learner) -> str:
+        """Task, epoch, loss, images per second, time left."""
+        done, _ = learner.steps
+        speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
+        left = (self.total - done) / speed if speed else 0
+        task = min(learner.task + 1, len(learner.phases))
+        epoch = min(learner.epoch + 1, learner.training.epochs)
+        return (
+            f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}  "
+            f"loss {learner.mean_loss():.3f}  {speed * learner.training.batch:,.0f} img/s  {clock(left)} left"
+        )
+
+
+def clock(seconds: float) -> str:
+    """1:02:03 or 2:03."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
+class LiveWatch(Watch):
+    """A progress bar that is redrawn in place."""
+
+    def __init__(self, console: Console, title: str = "") -> None:
+        self.console, self.title, self.pace = console, title, Pace(0.2)
+
+    def begin(self, plan: Plan, learner: Learner) -> None:
+        self.pace.begin(learner)
+        self.bar = Progress(
+            TextColumn(self.title or plan.experiment.method), BarColumn(18), TextColumn("{task.description}"),
+            console=self.console, transient=True,
+        )  # fmt: skip
+        self.row = self.bar.add_task("starting", total=self.pace.total, completed=self.pace.first)
+        self.bar.start()
+
+    def moment(self, learner: Learner, moment: Moment) -> None:
+        if self.pace.due():
+            self.bar.update(self.row, completed=learner.steps[0], description=self.pace.describe(learner))
+
+    def warn(self, message: str) -> None:
+        self.console.print(f"warning: {message}", markup=False)
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+class PlainWatch(Watch):
+    """A line every few seconds and at the end of each task."""
+
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        self.console, self.pace = console, Pace(every)
+
+    def begin(self, plan: Plan, learner: Learner) -> None:
+        self.pace.begin(learner)
+        what = f"resuming {plan.name} at step {self.pace.first:,}" if self.pace.first else f"running {plan.name}"
+        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}")
+
+    def moment(self, learner: Learner, moment: Moment) -> None:
+        if moment == "task":
+            rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
+            seen = ", ".join(f"{view} {row[: learner.task].mean():.2f} %" for view, row in rows.items())
+            self._say(f"after task {learner.task}: mean Class-IL accuracy of tasks seen: {seen}")
+        elif self.pace.due():
+            self._say(self.pace.describe(learner))
+
+    def warn(self, message: str) -> None:
+        self._say(f"warning: {message}")
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def watch_for(console: Console, title: str = "") -> Watch:
+    """A bar where it can be redrawn, lines where not."""
+    return LiveWatch(console, title) if console.is_terminal else PlainWatch(console)

@@ -1,0 +1,144 @@
+"""What a run leaves behind: record.json and arrays.npz, read, written and found."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from scommer.errors import UsageError
+from scommer.files import write_atomically
+
+FORMAT = 1
+
+
+@dataclass
+class Record:
+    """One run: what was asked, what it ran on, and every accuracy matrix.
+
+    `matrices[memory]["class_il"]` is R[t, i] in percent, row t after task t; `untrained` the row before
+    any training; `scores[memory]["class_il"]` the measures that follow from R.
+    """
+
+    name: str
+    experiment: dict[str, Any]
+    settings: dict[str, Any]
+    stream: dict[str, Any]
+    inference: str  # the memory that answers
+    matrices: dict[str, dict[str, list[list[float]]]]
+    untrained: dict[str, list[float]]
+    scores: dict[str, dict[str, dict[str, float]]]
+    code: dict[str, Any]
+    versions: dict[str, str]
+    device: dict[str, Any]
+    times: dict[str, Any]
+    format: int = FORMAT
+    arrays: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def matrix(self, memory: str | None = None, setting: str = "class_il") -> np.ndarray:
+        """R[t, i] of a memory (the one that answers, unless named)."""
+        return np.array(self.matrices[memory or self.inference][setting])
+
+    def accuracy(self, memory: str | None = None, setting: str = "class_il") -> float:
+        """Mean accuracy over tasks at the end."""
+        return self.scores[memory or self.inference][setting]["accuracy"]
+
+    def save(self, folder: Path) -> None:
+        """Writes arrays.npz, then record.json: a folder with a record is complete."""
+        buffer = BytesIO()
+        np.savez_compressed(buffer, **self.arrays)  # type: ignore[arg-type]
+        write_atomically(folder / "arrays.npz", buffer.getvalue())
+        plain = {k: v for k, v in asdict(self).items() if k != "arrays"}
+        write_atomically(folder / "record.json", (json.dumps(plain, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> "Record":
+        """Reads a run folder."""
+        path = folder / "record.json"
+        try:
+            plain = json.loads(path.read_text())
+            made = cls(**plain)
+        except FileNotFoundError:
+            raise UsageError(f"{folder} holds no finished run: there is no record.json in it") from None
+        except (ValueError, TypeError) as e:
+            raise UsageError(f"{path} is not a record of this version: {e}") from None
+        if (folder / "arrays.npz").exists():
+            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+                made.arrays = dict(arrays)
+        return made
+
+
+def find(root: Path) -> list[Path]:
+    """All folders below root (or root itself) that hold a finished run."""
+    return sorted(path.parent for path in root.rglob("record.json"))
+
+
+def code_identity() -> dict[str, Any]:
+    """The commit of the code, or SCOMMER_COMMIT where the history is not at hand, and a hash of its sources."""
+    package = Path(__file__).parent
+    identity: dict[str, Any] = {
+        "commit": os.environ.get("SCOMMER_COMMIT"),
+        "dirty": None,
+        "sources": sources(),
+    }
+    if _git(package, "ls-files", "--error-unmatch", "record.py"):
+        identity["commit"] = (_git(package, "rev-parse", "HEAD") or "").strip() or None
+        identity["dirty"] = bool(_git(package, "status", "--porcelain", "--", "."))
+    return identity
+
+
+@cache
+def sources() -> str:
+    """A hash of the package's source files: equal sources, equal code."""
+    package = Path(__file__).parent
+    h = sha256()
+    for path in sorted(p for p in package.rglob("*") if p.suffix in (".py", ".toml")):
+        h.update(f"{path.relative_to(package).as_posix()}\n".encode() + path.read_bytes())
+    return h.hexdigest()[:16]
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    """What computed it."""
+    from scommer import __version__
+
+    return {
+        "scommer": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def device_facts(device: torch.device) -> dict[str, Any]:
+    """Where it was computed."""
+    if device.type == "cuda":
+        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "precision": precision()}
+    name = platform.processor() or platform.machine()
+    return {"type": device.type, "name": name, "threads": torch.get_num_threads(), "precision": "fp32"}
+
+
+def precision() -> str:
+    """How float32 convolutions are computed on a GPU."""
+    return "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON can hold."""
+    return value if math.isfinite(value) else None

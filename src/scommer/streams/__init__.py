@@ -1,0 +1,35 @@
+"""The streams, by name. A new one is a line here and a preset."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from scommer import data
+from scommer.errors import UsageError, unknown
+from scommer.streams.class_il import class_il
+from scommer.streams.gcil import gcil
+from scommer.streams.stream import Stream, Task
+
+# name: (data set, how its stream is made)
+STREAMS: dict[str, tuple[str, Callable[..., Stream]]] = {
+    "s-digits": ("digits", partial(class_il, tasks=5)),
+    "s-cifar10": ("cifar10", partial(class_il, tasks=5)),
+    "s-cifar100": ("cifar100", partial(class_il, tasks=5)),
+    "s-cifar100-10": ("cifar100", partial(class_il, tasks=10)),
+    "s-cifar100-20": ("cifar100", partial(class_il, tasks=20)),
+    "gcil-uniform": ("cifar100", partial(gcil, weights="uniform")),
+    "gcil-longtail": ("cifar100", partial(gcil, weights="longtail")),
+}
+
+
+def load(name: str, root: Path | None = None, validation: float = 0.0) -> Stream:
+    """A stream by name, from the data directory `root`."""
+    if name not in STREAMS:
+        raise unknown("stream", name, STREAMS)
+    if not 0 <= validation < 1:
+        raise UsageError(f"validation = {validation} is impossible: give the share to hold out, from 0 to below 1")
+    source, make = STREAMS[name]
+    return make(data.load(source, root), validation=validation, name=name)
+
+
+__all__ = ["STREAMS", "Stream", "Task", "class_il", "gcil", "load"]

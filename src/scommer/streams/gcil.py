@@ -1,0 +1,66 @@
+"""GCIL (Mi et al., 2020): how many classes, which, and how many images of each are drawn for every task."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+
+from scommer.errors import UsageError
+from scommer.streams.stream import Source, Stream, Task, as_dataset, of_classes
+
+TRIES = 10_000  # draws of a task's labels until each chosen class appears
+
+
+def gcil(
+    source: Source,
+    weights: Literal["uniform", "longtail"] = "uniform",
+    *,
+    tasks: int = 20,
+    samples: int = 1000,
+    max_classes: int = 50,
+    decay: float = 0.984,
+    seed: int = 1993,
+    validation: float = 0.0,
+    name: str = "gcil",
+) -> Stream:
+    """A generalised class-incremental stream over a data set or arrays (images, labels).
+
+    The whole stream is drawn up front from a generator of its own, so it is the same for every method
+    and every seed of training. An image appears in one task only.
+    """
+    if tasks < 1 or samples < 1 or max_classes < 1 or not 0 < decay <= 1:
+        raise UsageError("tasks, samples and max_classes must be at least 1, and decay in (0, 1]")
+    data = as_dataset(source, validation)
+    rng = np.random.default_rng(seed)
+    labels = data.train_labels.numpy()
+    left = {c: np.flatnonzero(labels == c) for c in range(data.num_classes)}
+    seen: set[int] = set()
+    made = []
+    for t in range(tasks):
+        available = [c for c, images in left.items() if len(images)]
+        if not available:
+            raise UsageError(f"the training images ran out after {t} of {tasks} tasks: ask for fewer tasks or samples")
+        count = int(rng.integers(1, min(max_classes, samples, len(available)) + 1))
+        chosen = np.sort(rng.choice(available, count, replace=False))
+        weight = np.ones(count) if weights == "uniform" else decay ** chosen.astype(float)
+        sizes = _sizes(rng, weight / weight.sum(), samples)
+        train = []
+        for c, size in zip(chosen.tolist(), sizes.tolist(), strict=True):
+            picked = rng.choice(left[c], min(size, len(left[c])), replace=False)
+            left[c] = np.setdiff1d(left[c], picked)
+            train.append(picked)
+        seen.update(chosen.tolist())
+        test = of_classes(data.test_labels, sorted(seen))
+        made.append(Task(torch.from_numpy(np.concatenate(train)), test, tuple(chosen.tolist())))
+    return Stream(name, "gcil", data, tuple(made))
+
+
+def _sizes(rng: np.random.Generator, probability: np.ndarray, samples: int) -> np.ndarray:
+    """How many of `samples` labels fall to each class, drawn again until none is left out."""
+    for _ in range(TRIES):
+        sizes = np.bincount(rng.choice(len(probability), samples, p=probability), minlength=len(probability))
+        if sizes.all():
+            return sizes
+    raise UsageError(
+        f"{samples} samples do not reach all of {len(probability)} classes: ask for more samples or fewer classes"
+    )

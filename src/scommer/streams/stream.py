@@ -1,0 +1,79 @@
+"""A stream: tasks that come one after the other, as indices into a data set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from scommer.data import Dataset, from_arrays
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which training images a task brings, which test images score it, and which classes it is about."""
+
+    train: Tensor  # int64, into the training images
+    test: Tensor  # int64, into the test images
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tasks over one data set.
+
+    In a `class-il` stream each task has classes of its own and is scored on their test images. In a
+    `gcil` stream classes come back, and task t is scored on the test images of all classes seen by then.
+    """
+
+    name: str
+    kind: Literal["class-il", "gcil"]
+    data: Dataset
+    tasks: tuple[Task, ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies what is learned and scored, in which order: equal for every method and seed."""
+        h = sha256(f"{self.kind}/{self.data.num_classes}".encode())
+        for task in self.tasks:
+            for indices, labels in (
+                (task.train, self.data.train_labels),
+                (task.test, self.data.test_labels),
+                (torch.tensor(task.classes), None),
+            ):
+                h.update(f"/{len(indices)}:".encode())
+                h.update(indices.numpy().astype("<i8").tobytes())
+                if labels is not None:
+                    h.update(labels[indices].numpy().astype("<i8").tobytes())
+        return h.hexdigest()[:16]
+
+    def phases(self, joint: bool = False) -> list[Tensor]:
+        """The training indices of each task; of all tasks at once when `joint`."""
+        train = [task.train for task in self.tasks]
+        return [torch.cat(train)] if joint else train
+
+
+Source = Dataset | tuple[Any, Any] | tuple[Any, Any, Any, Any]
+
+
+def as_dataset(source: Source, validation: float = 0.0) -> Dataset:
+    """A data set from (images, labels) or (images, labels, test images, test labels), or as it is.
+
+    With `validation`, that share of the training images takes the place of the test images, so that
+    hyperparameters can be chosen without a look at the test set.
+    """
+    data = source if isinstance(source, Dataset) else from_arrays(*source)
+    if not validation:
+        return data
+    return from_arrays(
+        data.train_images, data.train_labels,
+        class_names=data.class_names, name=data.name, layout="NCHW", test_fraction=validation,
+    )  # fmt: skip
+
+
+def of_classes(labels: Tensor, classes: Sequence[int]) -> Tensor:
+    """Indices of the images of these classes, in the order of the data set."""
+    return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()
