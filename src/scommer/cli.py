@@ -102,6 +102,9 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew, even if this run is finished or half done.")
     ] = False,
+    capture: Annotated[
+        bool, typer.Option("--capture/--no-capture", help="On a GPU, replay each step as one CUDA graph.")
+    ] = True,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
     ] = 60.0,
@@ -126,7 +129,7 @@ def run(
     wanted = experiments.Experiment(stream, method, buffer, seed, variant, validation, overrides)
     record = experiments.run(
         wanted, out=out, data=data, device=device, watch=watch_for(console),
-        checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
+        checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
     )  # fmt: skip
     console.print(matrix_table(record, record.inference))
     console.print(summary_table(record))
@@ -152,7 +155,7 @@ def list_(
         if stream not in STREAMS:
             raise unknown("stream", stream, STREAMS)
         for name in [method] if method else METHODS:
-            made, training = presets.resolve(stream, name, buffer, variant, {}, {})
+            made, training = presets.resolve(stream, name, buffer, variant)
             table = Table(
                 "setting",
                 "value",
@@ -232,6 +235,7 @@ def demo(
     out: OutOption = Path("runs/demo"),
     buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 30,
     seed: Annotated[int, typer.Option("--seed", "-s", help="Of the initial weights and all draws.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if it was done before.")] = False,
 ) -> None:
     """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
     from scommer import experiment as experiments
@@ -243,7 +247,7 @@ def demo(
     records = []
     for method in ("scommer", "sgd", "er"):
         wanted = experiments.Experiment("s-digits", method, buffer, seed)
-        record = experiments.run(wanted, out=out, device="cpu", watch=watch_for(console, method.upper()))
+        record = experiments.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
         records.append(record)
         console.print(f"{method}: {record.times['seconds']:.0f} s")
         if method == "scommer":

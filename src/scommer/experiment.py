@@ -94,23 +94,29 @@ def prepare(experiment: Experiment, data: Path | None = None) -> Plan:
     if isinstance(e.stream, str) and e.stream not in streams.STREAMS:
         raise unknown("stream", e.stream, streams.STREAMS)
     name = e.stream if isinstance(e.stream, str) else e.stream.name
-    presets.resolve(name, e.method, e.buffer, e.variant, e.settings, {})
+    method, training = presets.resolve(name, e.method, e.buffer, e.variant, e.settings)
     stream = streams.load(e.stream, data, e.validation) if isinstance(e.stream, str) else e.stream
-    usual = {} if isinstance(e.stream, str) else _usual(stream)
-    method, training = presets.resolve(name, e.method, e.buffer, e.variant, e.settings, usual)
+    if not presets.known(name):
+        overrides = {**_fitting(stream, method, training), **e.settings}
+        method, training = presets.resolve(name, e.method, e.buffer, e.variant, overrides)
     return Plan(e, stream, method, training, presets.as_dict(method, training))
 
 
-def _usual(stream: Stream) -> dict[str, Any]:
-    """For images that no preset knows: a network of their size, their own mean and deviation."""
+def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
+    """For a stream that no preset knows: settings that follow its images and its length."""
     images = stream.data.train_images
     x = images.float() / 255 if images.dtype == torch.uint8 else images
     std = x.std((0, 2, 3)).clamp(min=1e-3)
-    return {
+    steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # a task
+    fitting = {
         "network": "small" if max(images.shape[2:]) <= 16 else "resnet18",
         "mean": [round(v, 4) for v in x.mean((0, 2, 3)).tolist()],
         "std": [round(v, 4) for v in std.tolist()],
+        "warmup": int(0.6 * training.epochs),  # as 30 of the paper's 50
+        "alpha": round(min(0.999, max(0.9, 1 - 5 / steps)), 4),  # the average spans a part of a task
     }
+    averages = hasattr(method, "ramp")
+    return {k: v for k, v in fitting.items() if hasattr(training, k) or (hasattr(method, k) and averages)}
 
 
 def run(
@@ -123,17 +129,19 @@ def run(
     checkpoint_seconds: float = 60.0,
     weights: bool = False,
     fresh: bool = False,
+    capture: bool = True,
 ) -> Record:
     """Runs an experiment, or takes it up where it stopped, and returns its record.
 
     With `out`, the run has a folder `out/NAME` with checkpoints while it runs and its record when it is
-    done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too.
+    done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. On a
+    GPU a step is replayed as one graph, unless `capture` is off.
     """
     watch = watch or Watch()
     plan = prepare(experiment, Path(data) if data else None)
     where = choose_device(device)
     if out is None:
-        return _run(plan, where, watch, None, checkpoint_seconds, weights)
+        return _run(plan, where, watch, None, checkpoint_seconds, weights, capture)
     folder = Path(out) / plan.name
     with checkpoint.locked(folder):
         if fresh:
@@ -141,7 +149,7 @@ def run(
             (folder / "record.json").unlink(missing_ok=True)
         if (folder / "record.json").exists() and (not weights or (folder / "weights.safetensors").exists()):
             return Record.load(folder)
-        return _run(plan, where, watch, folder, checkpoint_seconds, weights)
+        return _run(plan, where, watch, folder, checkpoint_seconds, weights, capture)
 
 
 def choose_device(wanted: str | None) -> torch.device:
@@ -158,9 +166,13 @@ def choose_device(wanted: str | None) -> torch.device:
     return device
 
 
-def _run(plan: Plan, device: torch.device, watch: Watch, folder: Path | None, every: float, weights: bool) -> Record:
+def _run(
+    plan: Plan, device: torch.device, watch: Watch, folder: Path | None, every: float, weights: bool, capture: bool
+) -> Record:
     e = plan.experiment
-    learner = Learner(plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed, device=device)
+    learner = Learner(
+        plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed, device=device, capture=capture
+    )
     started, spent = datetime.now(UTC).isoformat(timespec="seconds"), 0.0
     saved = checkpoint.load(folder, watch.warn) if folder else None
     if saved:

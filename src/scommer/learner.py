@@ -10,6 +10,7 @@ from torch import Tensor
 
 from scommer import randomness
 from scommer.augment import Augment
+from scommer.capture import Step, captured
 from scommer.errors import RunError, UsageError
 from scommer.evaluate import Scores, evaluate
 from scommer.methods import Batch, Method, View, Workshop
@@ -34,6 +35,7 @@ class Learner:
         buffer: int = 200,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        capture: bool = True,
     ) -> None:
         self.stream, self.method, self.training, self.seed = stream, method, training, seed
         self.device = torch.device(device)
@@ -47,6 +49,9 @@ class Learner:
         self.mind = method.mind(Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device))
         self.augmenting = randomness.generator(seed, "augment", self.device)
         self.ordering = randomness.generator(seed, "order")
+        self.take: Step = self.step
+        if capture and self.device.type == "cuda":
+            self.take = captured(self.step, [self.augmenting, *self.mind.generators().values()])
         # position
         self.task = self.epoch = self.batch = 0
         self.offered = 0  # examples that episodic memory was offered
@@ -108,7 +113,7 @@ class Learner:
     def _next_step(self) -> None:
         index = self.order[self.batch * self.size : (self.batch + 1) * self.size]
         offer = self.training.offer == "every_epoch" or self.epoch == 0
-        self.step(index, self._recallable(), offer)
+        self.take(index, self._recallable(), offer)
         self.offered += len(index) if offer else 0
         self.batch += 1
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from scommer.errors import UsageError, unknown
@@ -38,12 +39,16 @@ def preset(stream: str, method: str, buffer: int, variant: str = "official") -> 
     return found
 
 
+def known(stream: str) -> bool:
+    """Whether the presets speak of a stream."""
+    return stream in presets()["stream"]
+
+
 def _lineage(stream: str) -> list[str]:
     """A stream and those it is like, from the furthest to itself; `default` for one without a preset."""
-    tables = presets()["stream"]
-    if stream not in tables:
+    if not known(stream):
         return ["default"]
-    like = tables[stream].get("like")
+    like = presets()["stream"][stream].get("like")
     return [*(_lineage(like) if like else []), stream]
 
 
@@ -51,23 +56,22 @@ def resolve(
     stream: str,
     method: str,
     buffer: int,
-    variant: str,
-    overrides: Mapping[str, Any],
-    usual: Mapping[str, Any],
+    variant: str = "official",
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Method, Training]:
-    """A method and its training: `usual` values, then the presets', then the overrides."""
+    """A method and its training: the presets' settings, then the overrides."""
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     kinds: list[type] = [METHODS[method], Training]
-    known = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
+    types_of = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
     for name in overrides:
-        if name not in known:
-            raise unknown(f"setting of {method}", name, known)
-    given = {**usual, **preset(stream, method, buffer, variant), **overrides}
+        if name not in types_of:
+            raise unknown(f"setting of {method}", name, types_of)
+    given = {**preset(stream, method, buffer, variant), **overrides}
     chosen: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, value in given.items():
-        if name in known:  # a preset may speak of what another method has
-            kind, hint = known[name]
+        if name in types_of:  # a preset may speak of what another method has
+            kind, hint = types_of[name]
             chosen[kind][name] = coerce(name, value, hint)
     made, training = (kind(**chosen[kind]) for kind in kinds)
     return made, training

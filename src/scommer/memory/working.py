@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from scommer.networks import Keep, Parts, Response, units_of
-from scommer.weights import Weights
+from scommer.weights import Weights, views
 
 
 class WorkingMemory:
@@ -16,7 +16,7 @@ class WorkingMemory:
         self.network = network.train()
         self.weights = Weights(network)
         self.grad = torch.zeros_like(self.weights.theta)
-        for p, view in zip(network.parameters(), self.weights.views(self.grad, network), strict=True):
+        for p, view in zip(network.parameters(), views(self.grad, network.parameters()), strict=True):
             p.grad = view  # backward adds into the vector
         self.momentum, self.weight_decay = momentum, weight_decay
         self.velocity = torch.zeros_like(self.grad) if momentum else None

@@ -1,0 +1,31 @@
+# make demo: the main job on embedded data. make test: every test. Both do all the set-up.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test lint clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/developing: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/scommer demo --fresh
+
+test: .venv/developing
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --cov --cov-report=term $(ARGS)
+
+lint: .venv/developing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build
