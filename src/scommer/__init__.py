@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scommer.data import Dataset, from_arrays
-    from scommer.experiment import Experiment, run
+    from scommer.experiment import Experiment
     from scommer.record import Record
+    from scommer.running import run
     from scommer.streams.class_il import class_il as class_il
     from scommer.streams.gcil import gcil as gcil
     from scommer.streams.stream import Stream
@@ -20,7 +21,7 @@ __version__ = "0.1.0"
 __all__ = ["Dataset", "Experiment", "Record", "Stream", "class_il", "from_arrays", "gcil", "run"]
 
 _HOMES = {
-    "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "experiment",
+    "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "running",
     "Record": "record", "Stream": "streams", "class_il": "streams", "gcil": "streams",
 }  # fmt: skip
 

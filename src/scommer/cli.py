@@ -119,15 +119,16 @@ def run(
     - `scommer run s-cifar10 --buffer 200 --seed 1 --set r=0.4`
 
     """
-    from scommer import experiment as experiments, presets
+    from scommer import presets, running
     from scommer.analysis.summary import matrix_table, summary_table
+    from scommer.experiment import Experiment
     from scommer.progress import watch_for
 
     overrides = dict(presets.parse(s) for s in settings or [])
     if epochs is not None:
         overrides["epochs"] = epochs
-    wanted = experiments.Experiment(stream, method, buffer, seed, variant, validation, overrides)
-    record = experiments.run(
+    wanted = Experiment(stream, method, buffer, seed, variant, validation, overrides)
+    record = running.run(
         wanted, out=out, data=data, device=device, watch=watch_for(console),
         checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
     )  # fmt: skip
@@ -238,16 +239,17 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if it was done before.")] = False,
 ) -> None:
     """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
-    from scommer import experiment as experiments
+    from scommer import running
     from scommer.analysis import heatmap
     from scommer.analysis.summary import matrix_table, side_by_side, summary_table
+    from scommer.experiment import Experiment
     from scommer.progress import watch_for
 
     console.print("Five tasks of two digits each, one after the other; nothing is seen again but what memory keeps.\n")
     records = []
     for method in ("scommer", "sgd", "er"):
-        wanted = experiments.Experiment("s-digits", method, buffer, seed)
-        record = experiments.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
+        wanted = Experiment("s-digits", method, buffer, seed)
+        record = running.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
         records.append(record)
         console.print(f"{method}: {record.times['seconds']:.0f} s")
         if method == "scommer":

@@ -1,7 +1,8 @@
 """The two ways a command fails: the user can mend the input, or the run itself broke."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from math import inf
 
 
 class ScommerError(Exception):
@@ -26,3 +27,13 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> UsageError:
     near = get_close_matches(given, names, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
     return UsageError(f"unknown {kind} '{given}': {hint}")
+
+
+def within(settings: object, low: float, high: float, *names: str) -> None:
+    """Checks that these settings, numbers or lists of them, lie from low to high."""
+    for name in names:
+        value = getattr(settings, name)
+        for number in value if isinstance(value, Sequence) else (value,):
+            if not low <= number <= high:
+                expected = f"at least {low:g}" if high == inf else f"from {low:g} to {high:g}"
+                raise UsageError(f"{name} = {number:g} is impossible: give a number {expected}")

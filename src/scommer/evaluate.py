@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from scommer.augment import Augment
+from scommer.errors import RunError
 from scommer.methods import View
 from scommer.streams import Stream
 
@@ -41,6 +42,8 @@ class Scores:
 def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment: Augment) -> Scores:
     """Scores a memory on all test images in one pass."""
     logits, activity = _respond(view, images, labels, augment, stream.data.num_classes)
+    if not torch.isfinite(logits).all():
+        raise RunError(f"the {view.name} memory answers with NaN: lower the learning rate")
     hit = logits.argmax(1) == labels  # among all classes, seen or not
     class_il, task_il = [], []
     for task in stream.tasks:

@@ -172,13 +172,14 @@ class Learner:
 
     def calibration(self) -> Iterator[Tensor]:
         """Batches half of episodic memory, half of the task just learned, un-augmented."""
-        phase = self.phases[self.task]
+        task = min(self.task, len(self.phases) - 1)
+        phase = self.phases[task]
         held = self.mind.episodic.held(self.offered) if self.mind.episodic else 0
         n = min(held, len(phase))
         if not n:
             return
         assert self.mind.episodic is not None
-        draw = randomness.generator(self.seed, f"calibration/{self.task}")
+        draw = randomness.generator(self.seed, f"calibration/{task}")
         recalled = self.mind.episodic.fields["x"][torch.randperm(held, generator=draw)[:n].to(self.device)]
         fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:n]].to(self.device)]
         chunks = -(-n // self.training.replay)

@@ -1,5 +1,7 @@
 """From a cell (stream, method, buffer, variant) and overrides to settings, all resolved and checked."""
 
+import math
+import re
 import tomllib
 import types
 from collections.abc import Mapping
@@ -94,6 +96,8 @@ def parse(assignment: str) -> tuple[str, Any]:
     name, sign, text = assignment.partition("=")
     if not sign or not name.strip():
         raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
+    if re.fullmatch(r"[+-]?\.\d+", text.strip()):  # .5, which TOML does not know
+        text = text.replace(".", "0.", 1)
     try:
         return name.strip(), tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -111,7 +115,7 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
 
 def _as(value: Any, hint: Any) -> Any:
     """The value as this one type, None where it is not."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) else None
     if get_origin(hint) is tuple:

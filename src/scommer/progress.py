@@ -5,8 +5,9 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from scommer.experiment import Plan, Watch
+from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
+from scommer.running import Watch
 
 
 class Pace:

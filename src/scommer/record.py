@@ -1,7 +1,6 @@
 """What a run leaves behind: record.json and arrays.npz, read, written and found."""
 
 import json
-import math
 import os
 import platform
 import subprocess
@@ -11,6 +10,7 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -58,22 +58,26 @@ class Record:
         np.savez_compressed(buffer, **self.arrays)  # type: ignore[arg-type]
         write_atomically(folder / "arrays.npz", buffer.getvalue())
         plain = {k: v for k, v in asdict(self).items() if k != "arrays"}
-        write_atomically(folder / "record.json", (json.dumps(plain, indent=1) + "\n").encode())
+        write_atomically(folder / "record.json", (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
 
     @classmethod
     def load(cls, folder: Path) -> "Record":
         """Reads a run folder."""
         path = folder / "record.json"
         try:
-            plain = json.loads(path.read_text())
-            made = cls(**plain)
-        except FileNotFoundError:
+            made = cls(**json.loads(path.read_text()))
+            if made.format != FORMAT:
+                raise ValueError(f"its format is {made.format}, not {FORMAT}")
+        except OSError:
             raise UsageError(f"{folder} holds no finished run: there is no record.json in it") from None
         except (ValueError, TypeError) as e:
             raise UsageError(f"{path} is not a record of this version: {e}") from None
-        if (folder / "arrays.npz").exists():
-            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
-                made.arrays = dict(arrays)
+        if (path := folder / "arrays.npz").exists():
+            try:
+                with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+                    made.arrays = dict(arrays)
+            except (OSError, ValueError, EOFError, BadZipFile) as e:
+                raise UsageError(f"{path} is damaged ({e}): run the experiment again with --fresh") from None
         return made
 
 
@@ -137,8 +141,3 @@ def device_facts(device: torch.device) -> dict[str, Any]:
 def precision() -> str:
     """How float32 convolutions are computed on a GPU."""
     return "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"
-
-
-def finite(value: float) -> float | None:
-    """A number that JSON can hold."""
-    return value if math.isfinite(value) else None

@@ -65,7 +65,7 @@ def sample_units(weight: Tensor, n: int, rows: int, generator: torch.Generator) 
     replacement, drawn one after the other. A unit of weight 0 never comes home before the others.
     """
     clock = torch.empty(rows, len(weight), device=weight.device).exponential_(generator=generator)
-    first = (clock / weight).topk(n, dim=1, largest=False).indices
+    first = (clock.log() - weight.log()).topk(n, dim=1, largest=False).indices  # of clock / weight
     return torch.zeros_like(clock).scatter_(1, first, 1.0)
 
 

@@ -1,9 +1,10 @@
 """The settings of training that every method shares."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
-from scommer.errors import UsageError
+from scommer.errors import within
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,9 @@ class Training:
     std: tuple[float, ...] = (0.5,)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "replay", "width", "depth", "stages"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} = {value} is impossible: give a whole number of at least 1")
-        if self.lr <= 0:
-            raise UsageError(f"lr = {self.lr} teaches nothing: give a number above 0")
-        if not 0 <= self.momentum < 1 or self.weight_decay < 0 or self.pad < 0:
-            raise UsageError("momentum must be in [0, 1), weight_decay and pad at least 0")
-        if any(s <= 0 for s in self.std):
-            raise UsageError(f"std = {list(self.std)} cannot be divided by: give numbers above 0")
+        sizes = [name for name in ("width", "depth", "stages") if getattr(self, name) is not None]
+        within(self, 1, inf, "epochs", "batch", "replay", *sizes)
+        within(self, 0, 0.9999, "momentum")
+        within(self, 0, inf, "weight_decay", "pad")
+        within(self, 1e-9, inf, "lr")  # 0 teaches nothing
+        within(self, 1e-9, inf, "std")  # is divided by

@@ -24,13 +24,19 @@ def heatmap(panels: Sequence[Panel], setting: str = "class_il") -> Figure:
             for (t, i), value in np.ndenumerate(r):
                 ax.text(i, t, f"{value:.0f}", ha="center", va="center", fontsize=8,
                         color="black" if value > 55 else "white")  # fmt: skip
-        ax.set_xticks(range(r.shape[1]), [f"T{i + 1}" for i in range(r.shape[1])], fontsize=8)
-        ax.set_yticks(range(r.shape[0]), [f"T{t + 1}" for t in range(r.shape[0])], fontsize=8)
+        ax.set_xticks(*_ticks(r.shape[1]), fontsize=8)
+        ax.set_yticks(*(_ticks(r.shape[0]) if len(r) > 1 else ([0], ["all"])), fontsize=8)
         ax.set_title(f"{title}\nmean at the end {r[-1].mean():.1f} %", fontsize=9)
         ax.set_xlabel("test set of task", fontsize=8)
     axes[0].set_ylabel("after learning task", fontsize=8)
-    figure.colorbar(image, ax=axes, label="accuracy (%)", shrink=0.85)
+    figure.colorbar(image, ax=axes, label="accuracy (%)", shrink=0.85, pad=0.01)
     return figure
+
+
+def _ticks(tasks: int) -> tuple[list[int], list[str]]:
+    """Where to name tasks: all of a few, every fifth of many."""
+    at = [i for i in range(tasks) if tasks <= 10 or i == 0 or (i + 1) % 5 == 0]
+    return at, [f"T{i + 1}" for i in at]
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -21,7 +21,9 @@ def summary_table(record: Record) -> Table:
     gcil = record.stream["kind"] == "gcil"
     table = Table(title=f"{record.name}  (in %)", title_justify="left")
     table.add_column("memory", no_wrap=True)
-    table.add_column("setting")
+    several = len(record.scores[record.inference]) > 1
+    if several:
+        table.add_column("setting")
     first = next(iter(record.scores[record.inference].values()))
     shown = [m for m in MEASURES if m in first]
     for m in shown:
@@ -30,19 +32,25 @@ def summary_table(record: Record) -> Table:
         for setting, values in by_setting.items():
             style = "bold" if memory == record.inference else ""
             cells = [f"{values[m]:.2f}" for m in shown]
-            table.add_row(memory, SETTINGS[setting], *cells, style=style)
+            table.add_row(memory, *([SETTINGS[setting]] if several else []), *cells, style=style)
     return table
 
 
 def matrix_table(record: Record, memory: str, setting: str = "class_il") -> Table:
-    """R[t, i]: accuracy on each task's test set after each task."""
+    """R[t, i]: accuracy on each task's test set after each task; whole percents where there are many."""
     r = record.matrix(memory, setting)
-    table = Table(title=f"{memory}, {SETTINGS[setting]}: accuracy after each task (%)", title_justify="left")
-    table.add_column("after", justify="right")
+    title = f"{memory}, {SETTINGS[setting]}: accuracy on each task after each task (%)"
+    many = r.shape[1] > 10
+    table = (
+        Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+        if many
+        else Table(title=title, title_justify="left")
+    )
+    table.add_column("" if many else "after", justify="right")
     for i in range(r.shape[1]):
-        table.add_column(f"T{i + 1}", justify="right")
+        table.add_column(f"{i + 1}" if many else f"T{i + 1}", justify="right")
     for t, row in enumerate(r):
-        table.add_row(f"T{t + 1}" if len(r) > 1 else "all", *(f"{v:.1f}" for v in row))
+        table.add_row(f"T{t + 1}" if len(r) > 1 else "all", *(f"{v:.0f}" if many else f"{v:.1f}" for v in row))
     return table
 
 

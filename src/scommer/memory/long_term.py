@@ -64,15 +64,16 @@ class LongTermMemory:
         """The mean of each batch's statistics under the present weights."""
         norms = [m for m in self.network.modules() if isinstance(m, BatchNorm)]
         usual = [m.momentum for m in norms]
-        with self.weights.borrowing(self.weights.statistics.clone()):
-            for i, x in enumerate(batches):
-                for m in norms:
-                    m.momentum = 1 / (i + 1)  # a running mean of all batches so far
-                self.network(x)
-            measured = self.weights.statistics.clone()
-        for m, momentum in zip(norms, usual, strict=True):
-            m.momentum = momentum
-        return measured
+        try:
+            with self.weights.borrowing(self.weights.statistics.clone()):
+                for i, x in enumerate(batches):
+                    for m in norms:
+                        m.momentum = 1 / (i + 1)  # a running mean of all batches so far
+                    self.network(x)
+                return self.weights.statistics.clone()
+        finally:
+            for m, momentum in zip(norms, usual, strict=True):
+                m.momentum = momentum
 
     def tensors(self) -> Mapping[str, Tensor]:
         """The live state, by name."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from scommer.errors import within
 from scommer.memory import LongTermMemory, WorkingMemory
 from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, interleave
 
@@ -23,6 +25,10 @@ class CLSER(Method):
     ramp: bool = True  # decay grows from 0.5
 
     draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        within(self, 0, inf, "reg")
+        within(self, 0, 1, "r_plastic", "r_stable", "alpha")
 
     @property
     def inference(self) -> str:

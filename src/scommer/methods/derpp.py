@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from scommer.errors import within
 from scommer.methods.base import Batch, Method, Mind, Outcome, Workshop
 
 
@@ -19,6 +21,9 @@ class DERpp(Method):
     beta: float = 0.5  # β, weight of the labels
 
     draws: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        within(self, 0, inf, "alpha", "beta")
 
     def mind(self, make: Workshop) -> Mind:
         return Mind(make.working(), make.episodic(logits=torch.zeros(make.classes)))

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, Literal
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from scommer.errors import within
 from scommer.memory import LongTermMemory
 from scommer.memory.long_term import STATISTICS, Statistics
 from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, interleave
@@ -27,6 +29,10 @@ class SCoMMER(Coding, Method):
     answer: Literal["long_term", "working"] = "long_term"  # the memory of inference
 
     draws: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup")
+        within(self, 0, 1, "r", "alpha", "active")
 
     @property
     def inference(self) -> str:

@@ -1,11 +1,12 @@
 """Class-IL: the classes are split into tasks that come one after the other."""
 
 from collections.abc import Sequence
+from operator import index
 from typing import Literal
 
 import numpy as np
 
-from scommer.errors import UsageError
+from scommer.errors import UsageError, unknown
 from scommer.streams.stream import Source, Stream, Task, as_dataset, of_classes
 
 
@@ -27,13 +28,16 @@ def class_il(
     n = data.num_classes
     if not 1 <= tasks <= n:
         raise UsageError(f"{n} classes cannot make {tasks} tasks: give a number from 1 to {n}")
-    if order == "given":
-        classes = np.arange(n)
-    elif order == "shuffled":
-        classes = np.random.default_rng(seed).permutation(n)
+    if isinstance(order, str):
+        if order not in ("given", "shuffled"):
+            raise unknown("class order", order, ("given", "shuffled"))
+        classes = np.arange(n) if order == "given" else np.random.default_rng(seed).permutation(n)
     else:
-        classes = np.asarray(order)
-        if classes.dtype.kind not in "iu" or sorted(classes.tolist()) != list(range(n)):
+        try:
+            classes = np.array([index(c) for c in order])
+        except TypeError:
+            classes = np.array([])
+        if sorted(classes) != list(range(n)):
             raise UsageError(f"the class order must name each of the classes 0 … {n - 1} once; it is {order}")
     groups = [tuple(int(c) for c in group) for group in np.array_split(classes, tasks)]
     made = []

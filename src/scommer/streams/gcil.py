@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from scommer.errors import UsageError
+from scommer.errors import UsageError, unknown
 from scommer.streams.stream import Source, Stream, Task, as_dataset, of_classes
 
 TRIES = 10_000  # draws of a task's labels until each chosen class appears
@@ -30,6 +30,8 @@ def gcil(
     """
     if tasks < 1 or samples < 1 or max_classes < 1 or not 0 < decay <= 1:
         raise UsageError("tasks, samples and max_classes must be at least 1, and decay in (0, 1]")
+    if weights not in ("uniform", "longtail"):
+        raise unknown("weights", weights, ("uniform", "longtail"))
     data = as_dataset(source, validation)
     rng = np.random.default_rng(seed)
     labels = data.train_labels.numpy()
@@ -51,6 +53,8 @@ def gcil(
             train.append(picked)
         seen.update(chosen.tolist())
         test = of_classes(data.test_labels, sorted(seen))
+        if not len(test):
+            raise UsageError(f"classes {sorted(seen)} have no test images: add some, or drop these classes")
         made.append(Task(torch.from_numpy(np.concatenate(train)), test, tuple(chosen.tolist())))
     return Stream(name, "gcil", data, tuple(made))
 

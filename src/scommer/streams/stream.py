@@ -38,6 +38,9 @@ class Stream:
     def fingerprint(self) -> str:
         """Identifies what is learned and scored, in which order: equal for every method and seed."""
         h = sha256(f"{self.kind}/{self.data.num_classes}".encode())
+        for images in (self.data.train_images, self.data.test_images):
+            h.update(f"{images.dtype}/{tuple(images.shape)}".encode())
+            h.update(images.contiguous().numpy().data)
         for task in self.tasks:
             for indices, labels in (
                 (task.train, self.data.train_labels),

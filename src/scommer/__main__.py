@@ -1,0 +1,5 @@
+"""`python -m scommer` is `scommer`."""
+
+from scommer.cli import main
+
+main()

@@ -1,0 +1,63 @@
+"""Learning on real data: what the method promises."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scommer import Experiment, run
+from scommer.data import Dataset, load
+from scommer.learner import Learner
+from scommer.presets import resolve
+from scommer.record import Record
+from scommer.streams import class_il
+
+
+@pytest.fixture(scope="module")
+def digits() -> dict[str, list[Record]]:
+    methods = {"scommer": 2, "er": 2, "sgd": 1, "joint": 1}
+    return {m: [run(Experiment("s-digits", m, buffer=30, seed=s)) for s in range(n)] for m, n in methods.items()}
+
+
+def mean(records: list[Record], memory: str | None = None) -> float:
+    return float(np.mean([r.accuracy(memory) for r in records]))
+
+
+@pytest.mark.long
+def test_scommer_above_er_above_sgd_and_joint_above_all(digits: dict[str, list[Record]]) -> None:
+    scommer, er, sgd, joint = (mean(digits[m]) for m in ("scommer", "er", "sgd", "joint"))
+    assert joint > 95
+    assert joint > scommer + 5
+    assert scommer > er + 2
+    assert er > sgd + 40
+    assert sgd < 25  # only the last task is known: 2 of 10 classes
+
+
+@pytest.mark.long
+def test_long_term_memory_forgets_less_than_working_memory(digits: dict[str, list[Record]]) -> None:
+    assert mean(digits["scommer"], "long_term") > mean(digits["scommer"], "working")
+    for record in digits["scommer"]:
+        lost = {m: record.scores[m]["class_il"]["forgetting"] for m in ("working", "long_term")}
+        assert lost["long_term"] < lost["working"]
+
+
+@pytest.mark.long
+def test_a_narrow_network_learns_the_first_task_of_s_cifar10(cifar: Callable[[str], Path]) -> None:
+    """Real images of airplanes and automobiles: one class for all would score 50 %."""
+    data = load("cifar10", cifar("cifar10"))
+    few = Dataset(
+        "cifar10", data.train_images[:15000], data.train_labels[:15000],
+        data.test_images[:2000], data.test_labels[:2000], data.class_names,
+    )  # fmt: skip
+    settings = {"width": 8, "depth": 1, "epochs": 3, "alpha": 0.97}
+    method, training = resolve("s-cifar10", "scommer", 200, "official", settings)
+    learner = Learner(class_il(few, tasks=5), method, training, buffer=200)
+    for moment in learner.learn():
+        if moment == "task":
+            break
+    for memory in ("working", "long_term"):
+        (scores,) = learner.scores[memory]
+        assert scores.class_il[0] > 75
+        assert scores.task_il[0] > 75
+        assert scores.class_il[1:].max() == 0  # nothing of the other tasks is known yet

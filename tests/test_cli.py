@@ -1,0 +1,170 @@
+"""The command line: what it prints, and what it says to wrong input."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from scommer.cli import main
+
+QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Runs a command in this process: exit code, stdout, stderr."""
+    before, sys.argv = sys.argv, ["scommer", *arguments]
+    try:
+        main()
+        code = 0
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else 0
+    finally:
+        sys.argv = before
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+WRONG = {
+    "unknown stream": (["run", "s-cifar01"], "unknown stream 's-cifar01': did you mean 's-cifar10'?"),
+    "unknown method": (["run", "s-digits", "-m", "scomer"], "unknown method 'scomer': did you mean 'scommer'?"),
+    "unknown setting": (["run", "s-digits", "--set", "gama=1"], "did you mean 'gamma'?"),
+    "another method's setting": (["run", "s-digits", "-m", "er", "--set", "gamma=1"], "unknown setting of er 'gamma'"),
+    "unknown variant": (["run", "s-digits", "--variant", "offical"], "did you mean 'official'?"),
+    "unknown network": (["run", "s-digits", "--set", "network=resnet"], "unknown network 'resnet'"),
+    "not a setting": (["run", "s-digits", "--set", "gamma"], "write name=value"),
+    "a word for a number": (["run", "s-digits", "--set", "gamma=much"], "gamma = 'much' does not fit"),
+    "ratio above 1": (["run", "s-digits", "--set", "active=[0.9,1.2]"], "active = 1.2 is impossible"),
+    "ratio of nothing": (["run", "s-digits", "--set", "active=[0.9,0.001]"], "leaves none of"),
+    "too few ratios": (["run", "s-digits", "--set", "active=[0.9]"], "the network has 2 stages"),
+    "buffer of 0": (["run", "s-digits", "--buffer", "0"], "a buffer of 0 holds nothing"),
+    "no epochs": (["run", "s-digits", "--epochs", "0"], "epochs = 0 is impossible"),
+    "validation of all": (["run", "s-digits", "--validation", "1.0"], "validation = 1.0 is impossible"),
+    "negative r": (["run", "s-digits", "--set", "r=-1"], "r = -1 is impossible: give a number from 0 to 1"),
+    "no device": (["run", "s-digits", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
+    "nonsense device": (["run", "s-digits", "--device", "toaster"], "device 'toaster' cannot be used here"),
+    "not a run": (["show", "nowhere"], "holds no finished run"),
+    "unknown data": (["data", "get", "cifar11"], "did you mean 'cifar10"),
+    "missing data": (["run", "s-cifar10", "--data", "nowhere"], "scommer data get cifar10"),
+    "listing what is not": (["list", "s-cifar"], "unknown stream"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_clear_line_and_exit_code_2(
+    case: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, expected = WRONG[case]
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert expected in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_missing_argument_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "run")
+    assert code == 2
+    assert "stream" in err.lower()
+
+
+def test_a_loss_that_is_not_a_number_fails_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = call(capsys, "run", "s-digits", *QUICK, "--set", "lr=1e30", "--out", str(tmp_path))
+    assert code == 1
+    assert "the loss became" in err
+    assert "lower the learning rate" in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.rglob("checkpoint-*"))  # a broken state is never kept
+
+
+def test_an_unwritable_folder_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = call(capsys, "run", "s-digits", *QUICK, "--out", str(tmp_path / "file"))
+    assert code == 1
+    assert "cannot write into" in err
+
+
+def test_run_show_and_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--out", str(tmp_path)]
+    code, out, _ = call(capsys, *command)
+    assert code == 0
+    (folder,) = (p.parent for p in tmp_path.rglob("record.json"))
+    assert folder.name.startswith("s-digits-er-20-seed0-")
+    assert str(folder) in out
+    record = json.loads((folder / "record.json").read_text())
+    accuracy = record["scores"]["working"]["class_il"]["accuracy"]
+    assert f"{accuracy:.2f}" in out
+    code, shown, _ = call(capsys, "show", str(folder))
+    assert code == 0
+    assert f"{accuracy:.2f}" in shown
+    assert record["stream"]["fingerprint"] in shown
+    assert "replay" in shown
+    _, as_json, _ = call(capsys, "show", str(folder), "--json")
+    assert json.loads(as_json) == record
+    written = (folder / "record.json").stat().st_mtime_ns
+    code, again, _ = call(capsys, *command)  # finished: shown, not repeated
+    assert code == 0
+    assert f"{accuracy:.2f}" in again
+    assert (folder / "record.json").stat().st_mtime_ns == written
+    call(capsys, *command, "--fresh")
+    assert (folder / "record.json").stat().st_mtime_ns != written
+
+
+def test_different_settings_have_different_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for extra in ([], ["--set", "lr=0.05"], ["--seed", "1"], ["--validation", "0.2"]):
+        assert call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path), *extra)[0] == 0
+    assert len(list(tmp_path.rglob("record.json"))) == 4
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ([], ["run"], ["list"], ["show"], ["demo"], ["data", "get"]):
+        code, out, _ = call(capsys, *command, "--help")
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
+    assert "scommer" in call(capsys, "--version")[1]
+
+
+def test_list_names_all_streams_methods_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "list")
+    for name in ("s-cifar10", "gcil-longtail", "s-digits", "scommer", "cls-er", "der++", "joint"):
+        assert name in out
+    _, out, _ = call(capsys, "list", "gcil-longtail", "-m", "scommer", "-b", "500")
+    assert "0.05" in out  # η of the paper's table
+    assert "pi_s" in out
+
+
+def test_data_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    _, out, _ = call(capsys, "data", "where", "--data", str(tmp_path))
+    assert "cifar10: present" in out
+    assert "cifar100: missing" in out
+
+
+def test_demo_compares_and_draws(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scommer.presets.presets", _one_epoch())
+    code, out, _ = call(capsys, "demo", "--out", str(tmp_path))
+    assert code == 0
+    for word in ("scommer", "sgd", "er", "long_term", "forgetting", "Task-IL"):
+        assert word in out
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def _one_epoch() -> object:
+    from scommer.presets import presets
+
+    tables = json.loads(json.dumps(presets()))
+    tables["stream"]["s-digits"] |= {"epochs": 1, "width": 4}
+    return lambda: tables
+
+
+def test_the_package_imports_no_torch_for_help() -> None:
+    import subprocess
+
+    code = "import sys, scommer.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

@@ -1,0 +1,82 @@
+"""The examples in the documents run, and what they name exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scommer.methods import METHODS
+from scommer.presets import preset
+from scommer.streams import STREAMS
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    methods, streams = dict(METHODS), dict(STREAMS)
+    names: dict[str, object] = {"__name__": "example"}
+    examples = blocks(document, "python")
+    assert examples
+    try:
+        for example in examples:
+            exec(compile(example, document, "exec", dont_inherit=True), names)
+    finally:
+        for registry, before in ((METHODS, methods), (STREAMS, streams)):
+            registry.clear()
+            registry.update(before)  # type: ignore[arg-type]
+
+
+def test_the_docstring_example_of_the_package_runs() -> None:
+    import doctest
+
+    import scommer
+
+    assert doctest.testmod(scommer) == (0, 3)
+
+
+def test_every_command_in_the_readme_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    from typer.main import get_command
+
+    from scommer.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for line in "".join(blocks("README.md", "console")).splitlines():
+        words = line.split("#")[0].split()
+        if words[:1] == ["scommer"]:
+            command = commands[words[1]]
+            command = command.commands[words[2]] if words[1] == "data" else command
+            known = {option for p in command.params for option in p.opts}
+            assert {w for w in words if w.startswith("--")} <= known, line
+        elif words[:1] == ["make"]:
+            assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+
+
+def test_the_table_of_variants_tells_what_the_presets_hold() -> None:
+    """Each row's settings exist in both variants, and their first words are their values."""
+    rows = re.findall(
+        r"^\| [^|]+ \| (`[^|]+`) \| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs/variants.md").read_text(), re.M
+    )
+    assert len(rows) >= 20
+    for setting_cell, *cells in rows:
+        setting = re.findall(r"`(\w+)`", setting_cell)[0]
+        for variant, cell in zip(("paper", "official"), cells, strict=True):
+            held = preset("s-cifar10", "scommer", 200, variant)
+            assert setting in held, setting
+            value = held[setting]
+            if setting in ("lr", "mean", "network"):  # described in words
+                continue
+            if isinstance(value, list):
+                assert [float(v) for v in re.findall(r"[\d.]+", cell.split("]")[0])] == value
+            else:
+                word = str(value).lower() if isinstance(value, bool) else str(value)
+                assert re.split(r"[\s,:;(]", cell.strip())[0] in (word, word.removesuffix(".0")), (
+                    setting,
+                    variant,
+                    cell,
+                )

@@ -1,0 +1,291 @@
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import scommer
+from scommer import record as records
+from scommer.errors import RunError, UsageError
+from scommer.record import Record
+
+MATRIX = [[90.0, 10.5], [30.25, 70.0]]
+
+
+def made(**changes) -> Record:
+    plain = {
+        "name": "s-digits-er-50-seed0-abcdef",
+        "experiment": {"stream": "s-digits", "method": "er", "buffer": 50, "seed": 0},
+        "settings": {"lr": 0.1, "active": [0.9, 0.8], "sparse": False, "width": None, "network": "small"},
+        "stream": {"name": "s-digits", "kind": "class-il", "classes": ["null", "eins", "zwei", "drei – ü"]},
+        "inference": "working",
+        "matrices": {"working": {"class_il": MATRIX, "task_il": [[95.0, 50.0], [80.0, 99.0]]},
+                     "stable": {"class_il": [[1.0, 2.0], [3.0, 4.0]]}},
+        "untrained": {"class_il": [10.0, 12.0]},
+        "scores": {"working": {"class_il": {"accuracy": 50.125}, "task_il": {"accuracy": 89.5}},
+                   "stable": {"class_il": {"accuracy": 3.5}}},
+        "code": {"commit": "0" * 40, "dirty": False, "sources": "ab"},
+        "versions": {"python": "3.11"},
+        "device": {"type": "cpu", "threads": 1},
+        "times": {"seconds": 1.5, "steps": 40},
+        "arrays": {
+            "loss": np.array([1.5, 0.1 + 0.2]),
+            "activity/working/1": np.arange(6, dtype=np.int32).reshape(2, 3),
+            "p_s/1": np.array([[0.1]], dtype=np.float32),
+            "none": np.zeros((0, 4)),
+            "flag": np.array(True),
+        },
+    }  # fmt: skip
+    return Record(**plain | changes)
+
+
+def strict_json(text):
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+# --- save and load
+
+
+def test_a_record_comes_back_as_it_was(tmp_path):
+    record = made()
+    record.save(tmp_path)
+    again = Record.load(tmp_path)
+    plain, plain_again = ({k: v for k, v in vars(r).items() if k != "arrays"} for r in (record, again))
+    assert plain_again == plain
+    assert set(again.arrays) == set(record.arrays)
+    for name, array in record.arrays.items():
+        assert again.arrays[name].dtype == array.dtype
+        assert again.arrays[name].shape == array.shape
+        assert np.array_equal(again.arrays[name], array)
+
+
+def test_a_record_is_two_files_and_nothing_else(tmp_path):
+    made().save(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["arrays.npz", "record.json"]
+    plain = strict_json((tmp_path / "record.json").read_text())
+    assert plain["matrices"]["working"]["class_il"] == MATRIX
+    assert plain["format"] == 1
+    assert "arrays" not in plain
+
+
+def test_saving_again_replaces(tmp_path):
+    made().save(tmp_path)
+    made(name="other", arrays={}).save(tmp_path)
+    again = Record.load(tmp_path)
+    assert again.name == "other"
+    assert again.arrays == {}
+
+
+def test_a_record_without_its_arrays_can_be_read(tmp_path):
+    made().save(tmp_path)
+    (tmp_path / "arrays.npz").unlink()
+    assert Record.load(tmp_path).accuracy() == 50.125
+
+
+def test_matrix_and_accuracy_are_of_the_memory_that_answers_unless_named():
+    record = made()
+    assert record.matrix().tolist() == MATRIX
+    assert record.matrix("stable").tolist() == [[1, 2], [3, 4]]
+    assert record.matrix(setting="task_il").tolist() == [[95, 50], [80, 99]]
+    assert record.accuracy() == 50.125
+    assert record.accuracy(setting="task_il") == 89.5
+    assert record.accuracy("stable") == 3.5
+    other = made(inference="stable")
+    assert (other.accuracy(), other.matrix().tolist()) == (3.5, [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_written_is_json_or_nothing(tmp_path, value):
+    try:
+        made(times={"seconds": value}).save(tmp_path)
+    except (RunError, ValueError):
+        assert not (tmp_path / "record.json").exists()
+        return
+    strict_json((tmp_path / "record.json").read_text())
+
+
+def test_a_record_that_cannot_be_written_is_an_error_that_names_the_file(tmp_path):
+    with pytest.raises(RunError, match=r"cannot write .*arrays\.npz: No such file or directory"):
+        made().save(tmp_path / "missing")
+
+
+def test_a_folder_without_a_record_is_no_finished_run(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(UsageError, match=f"{folder} holds no finished run: there is no record.json in it"):
+            Record.load(folder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b'"text"', b"null", b"\xff\xfe", b'{"name": "x", "and": "more"}']
+)
+def test_a_file_that_is_no_record_is_refused(tmp_path, content):
+    (tmp_path / "record.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"record\.json is not a record of this version"):
+        Record.load(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"more": 1}, {"scores": None}])
+def test_fields_too_many_or_too_few_are_refused(tmp_path, change):
+    made().save(tmp_path)
+    plain = json.loads((tmp_path / "record.json").read_text()) | change
+    (tmp_path / "record.json").write_text(json.dumps({k: v for k, v in plain.items() if v is not None}))
+    with pytest.raises(UsageError, match=r"not a record of this version.*(more|scores)"):
+        Record.load(tmp_path)
+
+
+def test_a_record_of_another_format_is_refused(tmp_path):
+    made(format=99).save(tmp_path)
+    with pytest.raises(UsageError, match="not a record of this version"):
+        Record.load(tmp_path)
+
+
+def test_a_file_in_place_of_the_folder_is_no_finished_run(tmp_path):
+    made().save(tmp_path)
+    with pytest.raises(UsageError, match="holds no finished run"):
+        Record.load(tmp_path / "record.json")  # an easy slip: `scommer show runs/x/record.json`
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b[:70] + bytes([b[70] ^ 255]) + b[71:]],
+    ids=["empty", "cut", "flipped"],
+)
+def test_damaged_arrays_are_an_error_that_names_the_file(tmp_path, harm):
+    made().save(tmp_path)
+    path = tmp_path / "arrays.npz"
+    path.write_bytes(harm(path.read_bytes()))
+    try:
+        Record.load(tmp_path)
+        said = "nothing"
+    except Exception as e:  # numpy may leave the file open: that shows once the error is let go
+        said = f"{type(e).__name__}: {e}"
+    assert re.match(r"(UsageError|RunError): .*arrays\.npz", said)
+
+
+def test_find_gives_every_finished_run_below_a_folder_in_order(tmp_path):
+    for name in ("b", "a/deep", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        made(name=name).save(tmp_path / name)
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "progress.json").write_text("{}")
+    assert records.find(tmp_path) == [tmp_path / "a" / "deep", tmp_path / "b", tmp_path / "c"]
+    assert records.find(tmp_path / "b") == [tmp_path / "b"]
+    assert records.find(tmp_path / "unfinished") == records.find(tmp_path / "missing") == []
+
+
+# --- which code it was
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """The package's sources in a folder without history, and a function that loads its `record` module anew."""
+    for name in [n for n in os.environ if n.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    monkeypatch.delenv("SCOMMER_COMMIT", raising=False)
+    package = tmp_path / "code" / "scommer"
+    shutil.copytree(Path(scommer.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def load():
+        spec = importlib.util.spec_from_file_location("a_copy_of_record", package / "record.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return package, load
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_code_without_history_is_known_by_its_sources(copy):
+    _, load = copy
+    identity = load().code_identity()
+    assert identity == {"commit": None, "dirty": None, "sources": records.sources()}
+
+
+def test_a_commit_may_be_told_where_there_is_no_history(copy, monkeypatch):
+    _, load = copy
+    monkeypatch.setenv("SCOMMER_COMMIT", "f" * 40)
+    assert load().code_identity()["commit"] == "f" * 40
+
+
+def test_code_without_git_is_known_by_its_sources(copy, monkeypatch):
+    _, load = copy
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert load().code_identity() == {"commit": None, "dirty": None, "sources": records.sources()}
+
+
+def test_a_commit_and_whether_the_code_was_changed_since(copy, monkeypatch):
+    package, load = copy
+    git(package, "init")
+    git(package, "add", ".")
+    git(package, "commit", "-m", "all")
+    commit = git(package, "rev-parse", "HEAD")
+    monkeypatch.setenv("SCOMMER_COMMIT", "f" * 40)  # history is believed first
+    assert load().code_identity() == {"commit": commit, "dirty": False, "sources": records.sources()}
+    (package / "errors.py").write_text("# changed\n")
+    changed = load().code_identity()
+    assert (changed["commit"], changed["dirty"]) == (commit, True)
+    assert changed["sources"] != records.sources()
+
+
+def test_an_untracked_copy_inside_another_repository_has_not_its_commit(copy):
+    package, load = copy
+    (package.parent / "README").write_text("another project")
+    git(package.parent, "init")
+    git(package.parent, "add", "README")
+    git(package.parent, "commit", "-m", "another")
+    assert load().code_identity()["commit"] is None
+
+
+def test_sources_change_with_any_source_file_and_only_then(copy):
+    package, load = copy
+    original = load().sources()
+    assert original == records.sources()
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "x.pyc").write_bytes(b"compiled")
+    assert load().sources() == original
+    seen = {original}
+    for name in ("presets.toml", "methods/er.py", "streams/gcil.py"):
+        path = package / name
+        content = path.read_bytes()
+        path.write_bytes(content + b"\n")
+        seen.add(load().sources())
+        path.write_bytes(content)
+        assert load().sources() == original
+    (package / "methods" / "er.py").rename(package / "methods" / "er2.py")
+    seen.add(load().sources())
+    assert len(seen) == 5
+
+
+def test_this_code_is_identified():
+    identity = records.code_identity()
+    assert set(identity) == {"commit", "dirty", "sources"}
+    assert len(identity["sources"]) == 16
+    assert int(identity["sources"], 16)
+
+
+# --- what it ran on
+
+
+def test_versions_and_device_are_named():
+    assert records.versions()["torch"] == torch.__version__
+    assert records.versions()["scommer"] == scommer.__version__
+    facts = records.device_facts(torch.device("cpu"))
+    assert facts["type"] == "cpu"
+    assert facts["name"]
+    assert facts["precision"] == "fp32"
+    assert facts["threads"] == torch.get_num_threads()
