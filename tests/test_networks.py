@@ -342,3 +342,11 @@ def test_an_unknown_network_is_refused_with_the_nearest_name():
 def test_ratios_that_cannot_be_are_refused_when_the_network_is_built(name, settings, message):
     with pytest.raises(UsageError, match=message):
         build(name, (1, 8, 8), 3, seeded(), **settings, **({"width": 32} if name == "mlp" else {}))
+
+
+def test_a_pass_of_a_single_value_is_refused():
+    """One image whose maps have shrunk to one pixel: batch-norm has nothing to measure."""
+    network = build("resnet18", (3, 8, 8), 2, torch.Generator().manual_seed(0), width=4, depth=1)
+    with pytest.raises(UsageError, match="raise batch, replay or buffer"):
+        network(torch.ones(1, 3, 8, 8))
+    assert network.eval()(torch.ones(1, 3, 8, 8)).logits.shape == (1, 2)

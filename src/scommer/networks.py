@@ -47,6 +47,8 @@ class BatchNorm(nn.Module):
         return torch.cat([self._normalise(part) for part in x.split(parts)])
 
     def _normalise(self, x: Tensor) -> Tensor:
+        if self.training and x.numel() == x.shape[1]:
+            raise UsageError("one value a filter has no variance to normalise by: raise batch, replay or buffer")
         return F.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias,
             self.training, self.momentum, self.eps,

@@ -1,0 +1,594 @@
+"""The loss of one step of every method against its formula, from separate passes of copied networks."""
+
+import copy
+import tomllib
+from dataclasses import fields, replace
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+
+from scommer.errors import UsageError
+from scommer.methods import METHODS, Batch, Outcome, Workshop
+from scommer.methods.cls_er import CLSER
+from scommer.methods.derpp import DERpp
+from scommer.methods.er import ER
+from scommer.methods.joint import Joint
+from scommer.methods.scommer import SCoMMER
+from scommer.methods.sgd import SGD
+from scommer.training import Training
+
+PRESETS = tomllib.loads((files("scommer") / "presets.toml").read_text(encoding="utf-8"))
+CLASSES, UNITS = 5, (8, 16)
+CODING = {"active": (0.9, 0.8), "gamma": 0.3, "pi_h": 2.0}
+WORKSHOP = Workshop(torch.zeros(2, 6, 6, dtype=torch.uint8), CLASSES, Training(network="small", width=8), buffer=20)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def batch(n, seed, scale=1.0, shift=0.0):
+    x = scale * torch.randn(n, 2, 6, 6, generator=seeded(seed)) + shift
+    y = torch.randint(CLASSES, (n,), generator=seeded(seed + 1))
+    return Batch(x, y, {"logits": torch.randn(n, CLASSES, generator=seeded(seed + 2))})
+
+
+TASK, FIRST, SECOND = batch(7, 1), batch(5, 11, 2.0, 1.0), batch(4, 21, 0.5, -1.0)
+
+
+def shake(vector, seed, size=0.1):
+    vector.add_(size * torch.randn(vector.shape, generator=seeded(seed)))
+
+
+def mind_of(method):
+    """A mind whose memories have drifted apart."""
+    mind = method.mind(WORKSHOP)
+    shake(mind.working.weights.theta, 1)
+    for i, memory in enumerate(mind.long_term.values()):
+        shake(memory.weights.theta, 5 + i)
+    return mind
+
+
+def ce(z, y):
+    """Mean cross-entropy, written out."""
+    p = torch.exp(z) / torch.exp(z).sum(1, keepdim=True)
+    return -torch.stack([p[i, c].log() for i, c in enumerate(y.tolist())]).sum() / len(y)
+
+
+def mse(a, b):
+    """Squared differences, averaged over samples and classes."""
+    return ((a - b) ** 2).sum() / a.numel()
+
+
+def same(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def statistics(network):
+    return torch.cat([b.flatten() for b in network.buffers()])
+
+
+class Twin:
+    """Copies of a mind's networks, in train mode, to compute on beside it."""
+
+    def __init__(self, mind):
+        self.network = copy.deepcopy(mind.working.network).train()
+        self.slow = {name: copy.deepcopy(m.network).train() for name, m in mind.long_term.items()}
+
+    def check(self, mind, outcome, loss):
+        """Loss, gradient and running statistics agree."""
+        same(outcome.loss, loss)
+        gradient = torch.autograd.grad(loss, list(self.network.parameters()))
+        mind.working.grad.zero_()
+        outcome.loss.backward()
+        for (name, p), g in zip(mind.working.network.named_parameters(), gradient, strict=True):
+            torch.testing.assert_close(p.grad, g, rtol=1e-3, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+        same(statistics(mind.working.network), statistics(self.network))
+        for name, network in self.slow.items():
+            same(statistics(mind.long_term[name].network), statistics(network))
+
+
+# --- SGD and JOINT
+
+
+@pytest.mark.parametrize("method", [SGD(), Joint()])
+def test_sgd_learns_the_task_alone(method):
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, ())
+    z = twin.network(TASK.x).logits
+    same(outcome.logits, z)
+    twin.check(mind, outcome, ce(z, TASK.y))
+    assert mind.episodic is None
+    assert (method.draws, method.joint) == (0, isinstance(method, Joint))
+
+
+@pytest.mark.parametrize("method", [SGD(), Joint(), ER(), DERpp()])
+def test_without_long_term_memory_working_memory_answers(method):
+    mind = mind_of(method)
+    (view,) = method.views(mind, [])
+    assert view.name == method.inference == "working"
+    assert view.memory is mind.working
+    assert torch.equal(view.statistics, mind.working.weights.statistics)
+
+
+# --- ER
+
+
+def test_er_is_one_mean_cross_entropy_over_the_concatenated_batch():
+    method = ER()
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z = twin.network(torch.cat([TASK.x, FIRST.x])).logits
+    same(outcome.logits, z[:7])
+    twin.check(mind, outcome, ce(z, torch.cat([TASK.y, FIRST.y])))
+
+
+# --- DER++
+
+
+def test_derpp_is_three_passes_one_after_the_other():
+    method = DERpp(alpha=0.2, beta=0.7)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST, SECOND))
+    z_t, z_1, z_2 = (twin.network(b.x).logits for b in (TASK, FIRST, SECOND))
+    same(outcome.logits, z_t)
+    loss = ce(z_t, TASK.y) + 0.2 * mse(z_1, FIRST.kept["logits"]) + 0.7 * ce(z_2, SECOND.y)
+    twin.check(mind, outcome, loss)
+
+
+def test_derpp_remembers_the_logits_of_the_training_pass():
+    method = DERpp()
+    mind = mind_of(method)
+    expected = copy.deepcopy(mind.working.network).train()(TASK.x).logits
+    outcome = method.loss(mind, TASK, (FIRST, SECOND))
+    kept = method.keepsake(outcome)
+    assert set(kept) == {"logits"}
+    assert not kept["logits"].requires_grad
+    mind.working.descend(outcome.loss, 0.5)  # what is kept is from before the update
+    number = torch.arange(7)[:, None, None, None].expand(-1, 2, 6, 6).to(torch.uint8)
+    mind.episodic.remember(x=number, y=TASK.y, **kept)
+    recalled = mind.episodic.recall(5)
+    which = recalled["x"][:, 0, 0, 0].long()
+    same(recalled["logits"], expected[which].detach())
+    assert torch.equal(recalled["y"], TASK.y[which])
+
+
+def test_only_derpp_keeps_more_than_image_and_label():
+    for name, kind in METHODS.items():
+        mind = kind().mind(WORKSHOP)
+        outcome = Outcome(torch.zeros(()), torch.zeros(2, CLASSES), [])
+        extra = {"logits"} if name == "der++" else set()
+        assert set(kind().keepsake(outcome)) == extra
+        if mind.episodic:
+            assert set(mind.episodic.fields) == {"x", "y"} | extra
+
+
+# --- CLS-ER
+
+
+def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
+    method = CLSER(reg=0.4)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z = twin.network(torch.cat([TASK.x, FIRST.x])).logits
+    plastic, stable = (twin.slow[name](FIRST.x).logits for name in ("plastic", "stable"))
+    target, choices = [], []
+    for i, c in enumerate(FIRST.y.tolist()):
+        better = plastic[i].softmax(0)[c] > stable[i].softmax(0)[c]
+        target.append(plastic[i] if better else stable[i])
+        choices.append(bool(better))
+    assert 0 < sum(choices) < 5  # both kinds occur
+    same(outcome.logits, z[:7])
+    twin.check(mind, outcome, ce(z, torch.cat([TASK.y, FIRST.y])) + 0.4 * mse(z[7:], torch.stack(target)))
+
+
+def test_cls_er_consolidates_each_memory_at_its_own_rate():
+    method = CLSER(r_plastic=1.0, r_stable=0.0, alpha=0.75, ramp=False)
+    mind = mind_of(method)
+    before = {name: m.weights.theta.clone() for name, m in mind.long_term.items()}
+    method.after_step(mind, TASK, method.loss(mind, TASK, ()))
+    assert torch.equal(mind.long_term["stable"].weights.theta, before["stable"])
+    same(mind.long_term["plastic"].weights.theta, 0.75 * before["plastic"] + 0.25 * mind.working.weights.theta)
+    assert method.inference == "stable"
+    assert [v.name for v in method.views(mind, [])] == ["working", "plastic", "stable"]
+
+
+# --- SCoMMER
+
+START = [1.0] * 14 + [0.0] * 2  # the first int(1.1 · 0.8 · 16) = 14 units of the last stage
+
+
+def masks(rows):
+    return [None, torch.tensor(rows)]
+
+
+def passes(network, mask, replay_mask=None):
+    """The published way: first replay, then task, each a pass of its own."""
+    z_m = network(FIRST.x, replay_mask).logits
+    return z_m, network(TASK.x, mask).logits
+
+
+def test_scommer_official_is_two_passes_and_the_sum_of_their_losses():
+    method = SCoMMER(**CODING)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z_m, z_t = passes(twin.network, masks([START] * 7))
+    z_s = twin.slow["long_term"](FIRST.x).logits  # in train mode
+    same(outcome.logits, z_t)
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
+    assert not outcome.fired[1][:, 14:].any()
+
+
+def test_scommer_official_with_semantic_dropout():
+    method = SCoMMER(**CODING)
+    mind = mind_of(method)
+    rows = (torch.rand(CLASSES, 16, generator=seeded(3)) < 0.6).float()  # retained for sure, or not at all
+    rows[1] = 0.0  # a class that was never active: heterogeneous
+    mind.code.p_s[1].copy_(rows)
+    assert 1 in TASK.y.tolist()
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    expected = [START if c == 1 else rows[c].tolist() for c in TASK.y.tolist()]
+    z_m, z_t = passes(twin.network, masks(expected))
+    z_s = twin.slow["long_term"](FIRST.x).logits
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
+
+
+def test_scommer_by_the_text_is_one_joint_batch():
+    method = SCoMMER(**CODING, joint_batch=True)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z = twin.network(torch.cat([FIRST.x, TASK.x]), masks([[1.0] * 16] * 5 + [START] * 7)).logits
+    z_s = twin.slow["long_term"](FIRST.x).logits
+    same(outcome.logits, z[5:])
+    twin.check(mind, outcome, ce(z, torch.cat([FIRST.y, TASK.y])) + 0.3 * mse(z[:5], z_s.detach()))
+
+
+def test_scommer_with_every_setting_of_the_paper():
+    paper = {k: v for k, v in PRESETS["variant"]["paper"]["scommer"].items() if k in {f.name for f in fields(SCoMMER)}}
+    method = SCoMMER(**paper | {"active": (0.9, 0.8), "gamma": 0.3})
+    mind = mind_of(method)
+    start = mind.code.p_h[1].tolist()  # at random, but 14 of them: a draw of 14 is all of them
+    assert sum(start) == 14
+    assert start != START
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z = twin.network(torch.cat([FIRST.x, TASK.x]), masks([start] * 12)).logits
+    z_s = twin.slow["long_term"](FIRST.x).logits
+    twin.check(mind, outcome, ce(z, torch.cat([FIRST.y, TASK.y])) + 0.3 * mse(z[:5], z_s.detach()))
+    for network in (mind.working.network, mind.long_term["long_term"].network):
+        assert [a.threshold for a in network.activations] == ["k-1", "k-1"]
+        assert network.every_block
+
+
+def test_scommer_can_drop_units_in_replay_too():
+    method = SCoMMER(**CODING, replay_dropout=True)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z_m, z_t = passes(twin.network, masks([START] * 7), masks([START] * 5))
+    z_s = twin.slow["long_term"](FIRST.x).logits  # never dropped
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
+
+
+def test_scommer_drops_units_of_every_stage_where_asked():
+    method = SCoMMER(**CODING, dropout="all")
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    early = [1.0] * 7 + [0.0]  # int(1.1 · 0.9 · 8) = 7
+    z_m, z_t = passes(twin.network, [torch.tensor([early] * 7), torch.tensor([START] * 7)])
+    z_s = twin.slow["long_term"](FIRST.x).logits
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
+
+
+def test_ablation_without_dropout():
+    method = SCoMMER(**CODING, dropout="none")
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z_m, z_t = passes(twin.network, None)
+    z_s = twin.slow["long_term"](FIRST.x).logits
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
+
+
+def test_ablation_without_long_term_memory():
+    method = SCoMMER(**CODING, long_term=False)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z_m, z_t = passes(twin.network, masks([START] * 7))
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y))
+    assert mind.long_term == {}
+    assert method.inference == "working"
+    assert [v.name for v in method.views(mind, [])] == ["working"]
+    method.after_step(mind, TASK, outcome)
+
+
+def test_ablation_without_sparse_activations():
+    method = SCoMMER(**CODING, sparse=False, dropout="none")
+    mind = mind_of(method)
+    dense = ER().mind(WORKSHOP)
+    start, other = method.mind(WORKSHOP).working.network, dense.working.network
+    assert torch.equal(start(TASK.x).logits, other(TASK.x).logits)  # the dense network of the baselines
+    twin = Twin(mind)
+    outcome = method.loss(mind, TASK, (FIRST,))
+    z_m, z_t = passes(twin.network, None)
+    z_s = twin.slow["long_term"](FIRST.x).logits
+    twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
+    sparse = SCoMMER(**CODING, dropout="none").mind(WORKSHOP).working.network
+    assert not torch.allclose(sparse(TASK.x).logits, other(TASK.x).logits)
+
+
+def test_task_samples_alone_are_counted():
+    method = SCoMMER(**CODING)
+    mind = mind_of(method)
+    network = copy.deepcopy(mind.working.network)
+    method.after_step(mind, TASK, method.loss(mind, TASK, (FIRST,)))
+    fired = network(TASK.x, masks([START] * 7)).fired
+    for l, n in enumerate(UNITS):
+        a_s = np.zeros((CLASSES, n))
+        for i, c in enumerate(TASK.y.tolist()):
+            a_s[c] += fired[l][i].numpy()
+        assert mind.code.a_s[l].tolist() == a_s.tolist()
+        assert mind.code.a_g[l].tolist() == a_s.sum(0).tolist()
+        assert a_s.any()
+
+
+def test_a_loss_alone_counts_and_consolidates_nothing():
+    method = SCoMMER(**CODING, r=1.0)
+    mind = mind_of(method)
+    before = {name: t.clone() for name, t in mind.tensors().items() if not name.endswith("/statistics")}
+    method.loss(mind, TASK, (FIRST,))
+    assert all(torch.equal(t, before[name]) for name, t in mind.tensors().items() if name in before)
+
+
+def test_after_a_step_working_memory_is_consolidated():
+    method = SCoMMER(**CODING, r=1.0, alpha=0.75, ramp=False)
+    mind = mind_of(method)
+    before = mind.long_term["long_term"].weights.theta.clone()
+    outcome = method.loss(mind, TASK, (FIRST,))
+    mind.working.descend(outcome.loss, 0.1)
+    method.after_step(mind, TASK, outcome)
+    same(mind.long_term["long_term"].weights.theta, 0.75 * before + 0.25 * mind.working.weights.theta)
+
+
+def stepped(**settings):
+    method = SCoMMER(**CODING, **settings)
+    mind = mind_of(method)
+    method.after_step(mind, TASK, method.loss(mind, TASK, ()))
+    return method, mind
+
+
+def eq_1(counts, pi):
+    counts = counts.numpy()
+    return np.exp(-pi * counts / counts.max())
+
+
+def eq_2(counts, pi):
+    counts = counts.numpy()
+    return 1 - np.exp(-pi * counts / np.maximum(counts.max(1, keepdims=True), 1))
+
+
+def test_p_s_follows_each_epoch_numbered_above_the_warm_up():
+    method, mind = stepped(warmup=3, pi_s=2.0)
+    p_h = [p.clone() for p in mind.code.p_h]
+    for epoch in range(4):
+        method.after_epoch(mind, epoch)
+        assert not any(p.any() for p in mind.code.p_s)
+    method.after_epoch(mind, 4)
+    for p_s, a_s in zip(mind.code.p_s, mind.code.a_s, strict=True):
+        assert p_s.numpy() == pytest.approx(eq_2(a_s, 2.0), abs=1e-6)
+    assert all(torch.equal(a, b) for a, b in zip(p_h, mind.code.p_h, strict=True))  # P_h waits for the task's end
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_after_a_task_p_h_follows_and_p_s_where_asked(refresh):
+    method, mind = stepped(refresh_at_task_end=refresh, pi_s=2.0)
+    method.after_task(mind)
+    for l in range(2):
+        assert mind.code.p_h[l].numpy() == pytest.approx(eq_1(mind.code.a_g[l], 2.0), rel=1e-5)
+        expected = eq_2(mind.code.a_s[l], 2.0) if refresh else np.zeros((CLASSES, UNITS[l]))
+        assert mind.code.p_s[l].numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_counts_grow_over_tasks():
+    method, mind = stepped()
+    once = [a.clone() for a in mind.code.a_g]
+    method.after_task(mind)
+    mind.code.p_h[1].copy_(torch.tensor(START))
+    method.after_step(mind, TASK, Outcome(torch.zeros(()), torch.zeros(()), [torch.ones(7, n) > 0 for n in UNITS]))
+    for a, before in zip(mind.code.a_g, once, strict=True):
+        assert torch.equal(a, before + 7)
+
+
+def test_memories_are_evaluated_with_the_chosen_statistics_first():
+    calibration = [batch(6, 31).x, batch(6, 41).x]
+    for choice, names in {
+        "replay": ["working", "long_term", "long_term/working", "long_term/recalibrated"],
+        "working": ["working", "long_term", "long_term/replay", "long_term/recalibrated"],
+        "recalibrated": ["working", "long_term", "long_term/replay", "long_term/working"],
+    }.items():
+        method = SCoMMER(**CODING, statistics=choice)
+        mind = mind_of(method)
+        shake(mind.working.weights.statistics, 8)
+        views = {v.name: v for v in method.views(mind, iter(calibration))}
+        assert list(views) == names
+        slow = mind.long_term["long_term"]
+        assert all(v.memory is (mind.working if v.name == "working" else slow) for v in views.values())
+        found = {"long_term/" + choice: views["long_term"], **views}
+        assert torch.equal(found["working"].statistics, mind.working.weights.statistics)
+        assert torch.equal(found["long_term/replay"].statistics, slow.weights.statistics)
+        assert torch.equal(found["long_term/working"].statistics, mind.working.weights.statistics)
+        z = [torch.nn.functional.conv2d(x, slow.network.stem.weight, None, 1, 1) for x in calibration]
+        means = torch.stack([a.mean((0, 2, 3)) for a in z]).mean(0)
+        same(found["long_term/recalibrated"].statistics[:8], means)
+    assert SCoMMER().inference == "long_term"
+    assert SCoMMER(answer="working").inference == "working"
+
+
+# --- all of them
+
+
+def usable(name):
+    return METHODS[name](**CODING) if name == "scommer" else METHODS[name]()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_with_nothing_to_recall_the_loss_is_the_tasks(name):
+    method = usable(name)
+    mind = mind_of(method)
+    twin = Twin(mind)
+    z = twin.network(TASK.x, masks([START] * 7) if name == "scommer" else None).logits
+    outcome = method.loss(mind, TASK, ())
+    twin.check(mind, outcome, ce(z, TASK.y))
+    method.after_step(mind, TASK, outcome)
+    method.after_epoch(mind, 99)
+    method.after_task(mind)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_draws_from_owned_generators_only(name):
+    method, everyone = usable(name), torch.get_rng_state()
+    ends = []
+    for seed in (0, 0, 1):
+        mind = method.mind(replace(WORKSHOP, seed=seed))
+        for _ in range(3):
+            outcome = method.loss(mind, TASK, (FIRST, SECOND)[: method.draws])
+            mind.working.descend(outcome.loss, 0.1)
+            method.after_step(mind, TASK, outcome)
+        ends.append(torch.cat([t.double().flatten() for t in mind.tensors().values()]))
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+    assert torch.equal(torch.get_rng_state(), everyone)
+
+
+def test_every_generator_of_a_mind_has_a_role_of_its_own():
+    states = {}
+    for name in METHODS:
+        generators = usable(name).mind(WORKSHOP).generators()
+        assert len({g.initial_seed() for g in generators.values()}) == len(generators)
+        states[name] = set(generators)
+    assert states["scommer"] == {"episodic", "long_term", "code"}
+    assert states["cls-er"] == {"episodic", "plastic", "stable"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_all_methods_start_from_the_same_weights(name):
+    thetas = [usable(n).mind(WORKSHOP).working.weights.theta for n in ("sgd", name)]
+    assert torch.equal(*thetas)
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": 0}, {"batch": 0}, {"replay": -1}, {"width": 0}, {"depth": 0}, {"stages": 0}, {"lr": 0.0},
+        {"momentum": 1.0}, {"momentum": -0.1}, {"weight_decay": -1e-4}, {"pad": -1}, {"std": (0.5, 0.0)},
+    ],
+)  # fmt: skip
+def test_training_that_cannot_be_is_refused(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Training(**wrong)
+
+
+# what the text says and what was published: setting -> (paper, official)
+POINTS = {
+    "pi_h": (0.5, [0.5, 0.5, 5.0, 5.0]),
+    "warmup": (30, 30),  # the text gives none
+    "refresh_at_task_end": (False, True),
+    "joint_batch": (True, False),
+    "replay_dropout": (True, False),
+    "alpha": (0.999, 0.999),
+    "ramp": (False, True),
+    "statistics": ("replay", "replay"),
+    "activate": ("block", "stage"),
+    "threshold": ("k-1", "k"),
+    "dropout": ("last", "last"),
+    "heterogeneous_draw": ("sample", "batch"),
+    "initial_p_h": ("random", "first"),
+    "semantic_draw": ("sample", "batch"),
+    "mask_choice": ("unit", "class"),
+    "offer": ("every_epoch", "every_epoch"),
+    "batch": (32, 32),
+    "replay": (32, 32),
+    "momentum": (0.0, 0.0),
+    "weight_decay": (0.0, 0.0),
+    "drop_last": (True, True),
+    "answer": ("long_term", "long_term"),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_both_variants_set_every_point_of_difference(name):
+    found = tuple(PRESETS["variant"][v]["scommer"][name] for v in ("paper", "official"))
+    assert found == POINTS[name]
+
+
+def test_the_variants_set_nothing_else():
+    for variant in ("paper", "official"):
+        assert set(PRESETS["variant"][variant]["scommer"]) == set(POINTS)
+
+
+def test_every_preset_names_a_setting_that_exists():
+    def names(kind):
+        return {f.name for f in fields(kind)}
+
+    shared = names(Training) | {"like"}
+    assert all(set(table) <= shared for table in PRESETS["stream"].values())
+    tables = [(m, t) for v in PRESETS["variant"].values() for m, t in v.items()]
+    for cell in PRESETS["cell"].values():
+        for method, table in cell.items():
+            tables += [(method, inner) for inner in [table, *table.values()] if isinstance(inner, dict)]
+    for method, table in tables:
+        plain = {k for k, v in table.items() if not isinstance(v, dict)}
+        assert plain <= shared | names(METHODS[method]), (method, plain)
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_the_published_variant_is_the_default(name):
+    usual = getattr(SCoMMER() if hasattr(SCoMMER(), name) else Training(), name)
+    assert usual == (tuple(POINTS["pi_h"][1]) if name == "pi_h" else POINTS[name][1])
+
+
+@pytest.mark.parametrize(
+    ("stream", "buffer", "active", "lr", "pi_s", "gamma", "r"),
+    [
+        ("s-cifar10", 200, 0.8, 0.1, 2.0, 0.15, 0.5),
+        ("s-cifar10", 500, 0.8, 0.1, 2.0, 0.15, 0.7),
+        ("s-cifar100", 200, 0.9, 0.1, 3.0, 0.15, 0.1),
+        ("s-cifar100", 500, 0.9, 0.1, 3.0, 0.15, 0.1),
+        ("gcil-uniform", 200, 0.9, 0.05, 3.0, 0.2, 0.6),
+        ("gcil-uniform", 500, 0.9, 0.05, 3.0, 0.2, 0.6),
+        ("gcil-longtail", 200, 0.9, 0.05, 2.0, 0.2, 0.5),
+        ("gcil-longtail", 500, 0.9, 0.05, 3.0, 0.2, 0.6),
+    ],
+)
+def test_the_presets_hold_table_s1(stream, buffer, active, lr, pi_s, gamma, r):
+    table = PRESETS["cell"][stream]["scommer"]
+    found = {**table, **table.get(str(buffer), {})}
+    assert found["active"] == [0.9, 0.9, 0.9, active]
+    assert (found["lr"], found["pi_s"], found["gamma"], found["r"]) == (lr, pi_s, gamma, r)
+    assert not set(POINTS) & set(found)  # a cell of the paper leaves the variant alone
+
+
+def test_cifar_streams_are_seen_as_published():
+    expected = {
+        "network": "resnet18", "epochs": 50, "pad": 4, "flip": True,
+        "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2615],
+    }  # fmt: skip
+    for name in ("s-cifar10", "s-cifar100", "gcil-uniform", "gcil-longtail"):
+        found, like = {}, name
+        while like:
+            found, like = {**PRESETS["stream"][like], **found}, PRESETS["stream"][like].get("like")
+        assert {k: v for k, v in found.items() if k != "like"} == expected
