@@ -1,13 +1,24 @@
 """The command line: what it prints, and what it says to wrong input."""
 
+import hashlib
 import json
 import os
+import re
 import sys
+import tarfile
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from scommer import Experiment, run
 from scommer.cli import main
+from scommer.data import fetch
+from scommer.progress import LiveWatch, PlainWatch, clock, watch_for
 
 QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
 
@@ -168,3 +179,53 @@ def test_the_package_imports_no_torch_for_help() -> None:
 
     code = "import sys, scommer.cli; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_data_get_downloads_what_is_missing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a real server on this machine."""
+    served, root = tmp_path / "served", tmp_path / "root"
+    served.mkdir()
+    (served / "made").mkdir()
+    (served / "made" / "batch").write_bytes(b"images")
+    with tarfile.open(served / "made.tar.gz", "w:gz") as archive:
+        archive.add(served / "made", "made")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(served))
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        md5 = hashlib.md5((served / "made.tar.gz").read_bytes()).hexdigest()
+        source = fetch.Source(f"http://127.0.0.1:{server.server_port}/made.tar.gz", "made.tar.gz", md5, "made")
+        monkeypatch.setitem(fetch.SOURCES, "cifar10", source)
+        code, out, err = call(capsys, "data", "get", "cifar10", "--data", str(root))
+        server.shutdown()
+    assert code == 0, err
+    assert (root / "made" / "batch").read_bytes() == b"images"
+    assert "complete in" in out
+
+
+def test_a_terminal_sees_a_bar_with_task_epoch_loss_speed_and_time_left(tmp_path: Path) -> None:
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=24)
+    watch = watch_for(console)
+    assert isinstance(watch, LiveWatch)
+    watch.pace.every = 0  # every step
+    run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4}), watch=watch)
+    for part in ("sgd", r"task 5/5", r"epoch 1/1", r"loss \d\.\d{3}", r"[\d,]+ img/s", r"\d:\d\d left"):
+        assert re.search(part, screen.getvalue()), part
+
+
+def test_a_file_sees_plain_lines(tmp_path: Path) -> None:
+    lines = StringIO()
+    watch = watch_for(Console(file=lines, width=80))
+    assert isinstance(watch, PlainWatch)
+    watch.pace.every = 0
+    run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4}), watch=watch)
+    assert "\x1b" not in lines.getvalue()
+    assert lines.getvalue().count("after task") == 5
+    assert "img/s" in lines.getvalue()
+
+
+def test_time_is_told_as_a_clock() -> None:
+    assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]

@@ -7,6 +7,7 @@ import pytest
 
 from scommer.methods import METHODS
 from scommer.presets import preset
+from scommer.record import Record, find
 from scommer.streams import STREAMS
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +56,26 @@ def test_every_command_in_the_readme_exists(capsys: pytest.CaptureFixture[str]) 
             assert {w for w in words if w.startswith("--")} <= known, line
         elif words[:1] == ["make"]:
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+
+
+def test_the_results_in_the_readme_are_those_of_the_records() -> None:
+    rows = re.findall(
+        r"^\| ([\w-]+) ?(\w*), buffer (\d+) \| (\d+) \| ([\d.]+) \| [^|]+ \| ([\d.]+) \|",
+        (ROOT / "README.md").read_text(), re.M,
+    )  # fmt: skip
+    records = [Record.load(folder) for folder in find(ROOT / "results")]
+    assert len(rows) == len(records) > 0
+    for benchmark, kind, buffer, seed, long_term, working in rows:
+        stream = f"gcil-{kind}" if kind else f"s-{benchmark.removeprefix('S-').lower()}"
+        wanted = {
+            "stream": stream,
+            "method": "scommer",
+            "buffer": int(buffer),
+            "seed": int(seed),
+            "variant": "official",
+        }
+        (record,) = (r for r in records if wanted.items() <= r.experiment.items())
+        assert (long_term, working) == (f"{record.accuracy('long_term'):.2f}", f"{record.accuracy('working'):.2f}")
 
 
 def test_the_table_of_variants_tells_what_the_presets_hold() -> None:

@@ -193,6 +193,11 @@ def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     return named
 
 
+def _small(t: torch.Tensor) -> np.ndarray:
+    """Probabilities and counts as figures need them, in half the space."""
+    return t.cpu().numpy().astype(np.float16 if t.is_floating_point() else np.uint32)
+
+
 def _record(plan: Plan, learner: Learner, device: torch.device, story: dict[str, Any]) -> Record:
     matrices, scores, arrays = {}, {}, {"loss": np.array(learner.curve)}
     untrained = learner.untrained
@@ -200,12 +205,12 @@ def _record(plan: Plan, learner: Learner, device: torch.device, story: dict[str,
     settings = ("class_il", "task_il") if plan.stream.kind == "class-il" else ("class_il",)
     for view, rows in learner.scores.items():
         r = {s: np.stack([getattr(row, s) for row in rows]) for s in settings}
-        matrices[view] = {s: m.tolist() for s, m in r.items()}
+        matrices[view] = {s: m.round(6).tolist() for s, m in r.items()}
         scores[view] = {s: summary(m, getattr(untrained, s), plan.stream.kind) for s, m in r.items()}
         last = rows[-1]
         arrays[f"class_accuracy/{view}"] = np.stack([row.class_accuracy for row in rows])
         arrays[f"class_probability/{view}"] = last.class_probability
-        arrays[f"task_probability/{view}"] = np.array(
+        arrays[f"task_probability/{view}"] = np.array(  # of predicting any class of the task
             [last.class_probability[list(task.classes)].sum() for task in plan.stream.tasks]
         )
         arrays[f"reliability/{view}"] = last.reliability
@@ -213,7 +218,7 @@ def _record(plan: Plan, learner: Learner, device: torch.device, story: dict[str,
             arrays |= {f"activity/{view}/{l + 1}": a for l, a in enumerate(last.activity)}
     if learner.mind.code:
         code = learner.mind.code.tensors()
-        arrays |= {name.replace(".", "/"): t.cpu().numpy() for name, t in code.items()}
+        arrays |= {name.replace(".", "/"): _small(t) for name, t in code.items()}
     done, _ = learner.steps
     return Record(
         name=plan.name,
