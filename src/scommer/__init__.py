@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from scommer.streams.class_il import class_il as class_il
     from scommer.streams.gcil import gcil as gcil
     from scommer.streams.stream import Stream
+    from scommer.trained import load_trained
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "Experiment", "Record", "Stream", "class_il", "from_arrays", "gcil", "run"]
+__all__ = ["Dataset", "Experiment", "Record", "Stream", "class_il", "from_arrays", "gcil", "load_trained", "run"]
 
 _HOMES = {
-    "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "running",
-    "Record": "record", "Stream": "streams", "class_il": "streams", "gcil": "streams",
+    "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "running", "Record": "record",
+    "Stream": "streams", "class_il": "streams", "gcil": "streams", "load_trained": "trained",
 }  # fmt: skip
 
 

@@ -176,6 +176,10 @@ def list_(
     for name, kind in METHODS.items():
         methods.add_row(name, (kind.__doc__ or "").strip().splitlines()[0])
     console.print(methods)
+    cells = Table("stream", *METHODS, title="Presets: buffers with values of their own", title_justify="left")
+    for name in STREAMS:
+        cells.add_row(name, *(presets.buffers(name, method) for method in METHODS))
+    console.print(cells)
     console.print("Settings of a cell: scommer list s-cifar10 --method scommer --buffer 200")
 
 

@@ -32,13 +32,27 @@ def preset(stream: str, method: str, buffer: int, variant: str = "official") -> 
     found = dict(tables["variant"][variant].get(method, {}))
     for name in _lineage(stream):
         found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k != "like"}
-    for name in _lineage(stream):
-        cell = tables["cell"].get(name, {}).get(method, {})
-        found |= {k: v for k, v in cell.items() if not isinstance(v, dict)}
-        buffers = sorted((int(k) for k, v in cell.items() if isinstance(v, dict)), key=lambda b: abs(b - buffer))
-        if buffers:
-            found |= cell[str(buffers[0])]
-    return found
+    cell = _cell(stream, method)
+    found |= {k: v for k, v in cell.items() if not isinstance(v, dict)}
+    nearest = sorted(_sizes(cell), key=lambda size: abs(size - buffer))[:1]
+    return found | (cell[str(nearest[0])] if nearest else {})
+
+
+def _cell(stream: str, method: str) -> dict[str, Any]:
+    """What a method's presets hold for a stream, or else for the nearest one that it is like."""
+    cells = presets()["cell"]
+    return next((c[method] for name in reversed(_lineage(stream)) if method in (c := cells.get(name, {}))), {})
+
+
+def _sizes(cell: dict[str, Any]) -> list[int]:
+    """The buffers for which a cell holds values of their own."""
+    return sorted(int(k) for k, v in cell.items() if isinstance(v, dict))
+
+
+def buffers(stream: str, method: str) -> str:
+    """For which buffers the presets hold values of their own: "200, 500", "any", or "–" for usual values."""
+    cell = _cell(stream, method)
+    return ", ".join(map(str, _sizes(cell))) or ("any" if cell else "–")
 
 
 def known(stream: str) -> bool:

@@ -51,14 +51,14 @@ def from_arrays(
     """A data set from arrays, copied; without test arrays, `test_fraction` of every class is held out."""
     if (test_images is None) != (test_labels is None):
         raise UsageError("only one of test_images and test_labels was given: pass both, or neither")
-    x, y = _images(images, "images", layout), _labels(labels, "labels", len(images))
+    x, y = as_images(images, "images", layout), _labels(labels, "labels", len(images))
     names = tuple(class_names) if class_names is not None else _numbered(y)
     _check_range(y, names, "labels")
     if test_images is None or test_labels is None:
         held_out = _held_out(y, test_fraction, seed)
         x, test_x, y, test_y = x[~held_out], x[held_out], y[~held_out], y[held_out]
     else:
-        test_x = _images(test_images, "test_images", layout)
+        test_x = as_images(test_images, "test_images", layout)
         test_y = _labels(test_labels, "test_labels", len(test_images))
         _check_range(test_y, names, "test_labels")
         _check_alike(x, y, test_x, test_y)
@@ -83,9 +83,9 @@ def _array(given: object, what: str) -> NDArray[Any]:
     return given
 
 
-def _images(given: object, what: str, layout: Layout) -> NDArray[Any]:
+def as_images(images: Array, what: str = "images", layout: Layout = "auto") -> NDArray[Any]:
     """A contiguous copy as [N, C, H, W], uint8 or float32."""
-    array = _array(given, what)
+    array = _array(images, what)
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise UsageError(f"{what} has dtype {array.dtype}, expected uint8 or float: convert it first")
     if array.ndim == 3:

@@ -17,7 +17,10 @@ from scommer.sparse_coding import Coding, SparseCode
 
 @dataclass(frozen=True)
 class SCoMMER(Coding, Method):
-    """Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t)."""
+    """Sparse codes, replay, and a long-term memory that teaches working memory.
+
+    Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
+    """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval
     joint_batch: bool = False  # one mean CE and one batch-norm over x; else one each for x_m and x_t

@@ -1,0 +1,63 @@
+"""A finished run's memory, loaded to answer: what a product uses once training is done."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from scommer import networks
+from scommer.augment import Augment
+from scommer.data.dataset import Array, Layout, as_images
+from scommer.errors import UsageError, unknown
+from scommer.record import Record
+
+
+class Trained:
+    """A network with the weights and batch-norm statistics it was scored with."""
+
+    def __init__(self, network: nn.Module, augment: Augment, class_names: tuple[str, ...]) -> None:
+        self.network, self.augment, self.class_names = network.eval(), augment, class_names
+
+    @torch.no_grad()
+    def logits(self, images: Array, layout: Layout = "auto", batch: int = 500) -> Tensor:
+        """Logits [N, C] of raw images, in the form in which the stream's images were given."""
+        device = self.augment.mean.device
+        x = torch.from_numpy(as_images(images, layout=layout))
+        return torch.cat(
+            [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(batch)]
+        )
+
+    def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
+        """The most likely class [N] of each image, among all classes."""
+        return self.logits(images, layout).argmax(1)
+
+
+def load_trained(folder: Path | str, memory: str | None = None, device: str = "cpu") -> Trained:
+    """The memory that answers (or the one named) of a run that kept its weights."""
+    folder = Path(folder)
+    record = Record.load(folder)
+    path = folder / "weights.safetensors"
+    if not path.exists():
+        raise UsageError(f"{folder} kept no weights: run it with --save-weights")
+    tensors = safetensors.torch.load_file(path, device=device)
+    memories = sorted({name.split(".", 1)[0] for name in tensors})
+    name = memory or record.inference
+    if name not in memories:
+        raise unknown("memory", name, memories)
+    network = _network(record.settings, record.stream).to(device)
+    network.load_state_dict({k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")})
+    s, channels = record.settings, record.stream["image_shape"][0]
+    mean, std = (v * channels if len(v) == 1 else v for v in (s["mean"], s["std"]))
+    return Trained(network, Augment(0, False, mean, std, device), tuple(record.stream["classes"]))
+
+
+def _network(settings: Mapping[str, Any], stream: Mapping[str, Any]) -> nn.Module:
+    sparse = {k: settings[k] for k in ("active", "activate", "threshold")} if settings.get("sparse") else {}
+    size = {k: settings[k] for k in ("width", "depth", "stages")}
+    any_weights = torch.Generator().manual_seed(0)  # replaced at once
+    return networks.build(
+        settings["network"], tuple(stream["image_shape"]), len(stream["classes"]), any_weights, **size, **sparse
+    )
