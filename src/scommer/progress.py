@@ -56,8 +56,8 @@ class LiveWatch(Watch):
     def begin(self, plan: Plan, learner: Learner) -> None:
         self.pace.begin(learner)
         self.bar = Progress(
-            TextColumn(self.title or plan.experiment.method), BarColumn(18), TextColumn("{task.description}"),
-            console=self.console, transient=True,
+            TextColumn(self.title or plan.experiment.method), BarColumn(None), TextColumn("{task.description}"),
+            console=self.console, transient=True, expand=True,
         )  # fmt: skip
         self.row = self.bar.add_task("starting", total=self.pace.total, completed=self.pace.first)
         self.bar.start()
