@@ -229,3 +229,13 @@ def test_a_file_sees_plain_lines(tmp_path: Path) -> None:
 
 def test_time_is_told_as_a_clock() -> None:
     assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]
+
+
+def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = call(
+        capsys, "run", "s-digits", "-m", "sgd", "--seeds", "0", "2", "2", "5", *QUICK, "--out", str(tmp_path)
+    )
+    assert code == 0, err
+    names = sorted(p.parent.name.rsplit("-", 1)[0] for p in tmp_path.rglob("record.json"))
+    assert names == ["s-digits-sgd-seed0", "s-digits-sgd-seed2", "s-digits-sgd-seed5"]
+    assert out.count("record: ") == 3

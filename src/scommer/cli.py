@@ -38,7 +38,7 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder in which each run
 def main() -> None:
     """Runs a command; what a user can mend is one line on stderr, never a traceback."""
     try:
-        app()
+        app(_spread(sys.argv[1:]))
     except ScommerError as e:
         Console(stderr=True, highlight=False).print(f"scommer: {e}", markup=False, soft_wrap=True)
         sys.exit(e.exit_code)
@@ -47,6 +47,19 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
+
+
+def _spread(arguments: list[str]) -> list[str]:
+    """`--seeds 0 1 2` as the `--seeds 0 --seeds 1 --seeds 2` that the parser knows."""
+    spread: list[str] = []
+    seeds = False
+    for a in arguments:
+        if seeds and a.isdigit():
+            spread += ["--seeds", a]
+        elif a != "--seeds":
+            spread.append(a)
+        seeds = a == "--seeds" or (seeds and a.isdigit())
+    return spread
 
 
 def _version(wanted: bool) -> None:
@@ -72,6 +85,10 @@ def run(
         int,
         typer.Option("--seed", "-s", help="Of the initial weights and all draws; the stream stays the same."),
     ] = 0,
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seeds", help="Several seeds side by side: --seeds 0 1 2.", show_default=False),
+    ] = None,
     variant: Annotated[
         str, typer.Option("--variant", help="official: as published; paper: the text read literally.")
     ] = "official",
@@ -118,6 +135,8 @@ def run(
 
     - `scommer run s-cifar10 --buffer 200 --seed 1 --set r=0.4`
 
+    - `scommer run s-cifar10 --seeds 0 1 2`
+
     """
     from scommer import presets, running
     from scommer.analysis.summary import matrix_table, summary_table
@@ -127,14 +146,17 @@ def run(
     overrides = dict(presets.parse(s) for s in settings or [])
     if epochs is not None:
         overrides["epochs"] = epochs
-    wanted = Experiment(stream, method, buffer, seed, variant, validation, overrides)
-    record = running.run(
+    wanted = [
+        Experiment(stream, method, buffer, s, variant, validation, overrides) for s in dict.fromkeys(seeds or [seed])
+    ]
+    records = running.run_together(
         wanted, out=out, data=data, device=device, watch=watch_for(console),
         checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
     )  # fmt: skip
-    console.print(matrix_table(record, record.inference))
-    console.print(summary_table(record))
-    console.print(f"record: {out / record.name}", soft_wrap=True)
+    for record in records:
+        console.print(matrix_table(record, record.inference))
+        console.print(summary_table(record))
+        console.print(f"record: {out / record.name}", soft_wrap=True)
 
 
 @app.command("list")

@@ -61,8 +61,10 @@ class Plan:
         return "-".join([*map(str, parts), sha256(content.encode()).hexdigest()[:6]])
 
 
-def prepare(experiment: Experiment, data: Path | None = None) -> Plan:
-    """Looks up all settings first, then the data: a wrong name costs no time."""
+def prepare(
+    experiment: Experiment, data: Path | None = None, loaded: dict[tuple[str, float], Stream] | None = None
+) -> Plan:
+    """Looks up all settings first, then the data: a wrong name costs no time. `loaded` streams are shared."""
     e = experiment
     if e.method not in METHODS:
         raise unknown("method", e.method, METHODS)
@@ -74,16 +76,23 @@ def prepare(experiment: Experiment, data: Path | None = None) -> Plan:
         raise UsageError("a stream of your own holds out images when it is made: class_il(..., validation=0.1)")
     name = e.stream if isinstance(e.stream, str) else e.stream.name
     method, training = presets.resolve(name, e.method, e.buffer, e.variant, e.settings)
-    stream = streams.load(e.stream, data, e.validation) if isinstance(e.stream, str) else e.stream
+    stream = e.stream if not isinstance(e.stream, str) else _load(e.stream, e.validation, data, loaded)
     if not presets.known(name):
         overrides = {**_fitting(stream, method, training), **e.settings}
         method, training = presets.resolve(name, e.method, e.buffer, e.variant, overrides)
     return Plan(e, stream, method, training, presets.as_dict(method, training))
 
 
+def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[str, float], Stream] | None) -> Stream:
+    loaded = {} if loaded is None else loaded
+    if (name, validation) not in loaded:
+        loaded[name, validation] = streams.load(name, data, validation)
+    return loaded[name, validation]
+
+
 def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
     """For a stream that no preset knows: settings that follow its images and its length."""
-    images = stream.data.train_images
+    images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # enough to measure
     x = images.float() / 255 if images.dtype == torch.uint8 else images
     std = x.std((0, 2, 3)).clamp(min=1e-3)
     steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # a task

@@ -43,8 +43,7 @@ class Learner:
         channels = data.image_shape[0]
         mean, std = (_by_channel(n, v, channels) for n, v in (("mean", training.mean), ("std", training.std)))
         self.augment = Augment(training.pad, training.flip, mean, std, self.device)
-        self.images, self.labels = data.train_images.to(self.device), data.train_labels.to(self.device)
-        self.test = data.test_images.to(self.device), data.test_labels.to(self.device)
+        self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
         self.mind = method.mind(Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device))
         self.augmenting = randomness.generator(seed, "augment", self.device)
@@ -168,7 +167,7 @@ class Learner:
             rows.append(self._evaluate(view))
 
     def _evaluate(self, view: View) -> Scores:
-        return evaluate(view, self.stream, *self.test, self.augment)
+        return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment)
 
     def calibration(self) -> Iterator[Tensor]:
         """Batches half of episodic memory, half of the task just learned, un-augmented."""

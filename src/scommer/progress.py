@@ -16,7 +16,8 @@ class Pace:
     def __init__(self, every: float) -> None:
         self.every = every
 
-    def begin(self, learner: Learner) -> None:
+    def begin(self, learner: Learner, together: int) -> None:
+        self.together = together
         self.start = self.last = time.monotonic()
         self.first, self.total = learner.steps
 
@@ -31,12 +32,13 @@ class Pace:
         """Task, epoch, loss, images per second, time left."""
         done, _ = learner.steps
         speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
+        images = speed * learner.training.batch * self.together
         left = (self.total - done) / speed if speed else 0
         task = min(learner.task + 1, len(learner.phases))
         epoch = min(learner.epoch + 1, learner.training.epochs)
         return (
             f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}  "
-            f"loss {learner.mean_loss():.3f}  {speed * learner.training.batch:,.0f} img/s  {clock(left)} left"
+            f"loss {learner.mean_loss():.3f}  {images:,.0f} img/s  {clock(left)} left"
         )
 
 
@@ -50,13 +52,14 @@ def clock(seconds: float) -> str:
 class LiveWatch(Watch):
     """A progress bar that is redrawn in place."""
 
-    def __init__(self, console: Console, title: str = "") -> None:
-        self.console, self.title, self.pace = console, title, Pace(0.2)
+    def __init__(self, console: Console) -> None:
+        self.console, self.pace = console, Pace(0.2)
 
-    def begin(self, plan: Plan, learner: Learner) -> None:
-        self.pace.begin(learner)
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+        self.pace.begin(learner, together)
+        title = plan.experiment.method + (f" ×{together}" if together > 1 else "")
         self.bar = Progress(
-            TextColumn(self.title or plan.experiment.method), BarColumn(None), TextColumn("{task.description}"),
+            TextColumn(title), BarColumn(None), TextColumn("{task.description}"),
             console=self.console, transient=True, expand=True,
         )  # fmt: skip
         self.row = self.bar.add_task("starting", total=self.pace.total, completed=self.pace.first)
@@ -79,10 +82,11 @@ class PlainWatch(Watch):
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console, self.pace = console, Pace(every)
 
-    def begin(self, plan: Plan, learner: Learner) -> None:
-        self.pace.begin(learner)
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+        self.pace.begin(learner, together)
         what = f"resuming {plan.name} at step {self.pace.first:,}" if self.pace.first else f"running {plan.name}"
-        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}")
+        others = f", {together - 1} more beside it" if together > 1 else ""
+        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}{others}")
 
     def moment(self, learner: Learner, moment: Moment) -> None:
         if moment == "task":
@@ -99,6 +103,6 @@ class PlainWatch(Watch):
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def watch_for(console: Console, title: str = "") -> Watch:
+def watch_for(console: Console) -> Watch:
     """A bar where it can be redrawn, lines where not."""
-    return LiveWatch(console, title) if console.is_terminal else PlainWatch(console)
+    return LiveWatch(console) if console.is_terminal else PlainWatch(console)

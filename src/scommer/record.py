@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -128,6 +129,11 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
+
+
+def now() -> str:
+    """The present moment, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:

@@ -53,6 +53,20 @@ class Stream:
                     h.update(labels[indices].numpy().astype("<i8").tobytes())
         return h.hexdigest()[:16]
 
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Training and test images and labels on a device: one copy for all who learn this stream."""
+        if device not in self._placed:
+            d = self.data
+            self._placed[device] = (
+                d.train_images.to(device), d.train_labels.to(device),
+                d.test_images.to(device), d.test_labels.to(device),
+            )  # fmt: skip
+        return self._placed[device]
+
+    @cached_property
+    def _placed(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor, Tensor]]:
+        return {}
+
     def phases(self, joint: bool = False) -> list[Tensor]:
         """The training indices of each task; of all tasks at once when `joint`."""
         train = [task.train for task in self.tasks]
