@@ -290,6 +290,45 @@ def demo(
     console.print(f"heatmaps of the accuracy matrices: {picture}", soft_wrap=True)
 
 
+@app.command()
+def bench(
+    method: Annotated[str, typer.Option("--method", "-m", help="Whose step.")] = "scommer",
+    network: Annotated[
+        str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
+    ] = None,
+    classes: Annotated[int, typer.Option("--classes", help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", help="Steps to time for each row.")] = 50,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
+) -> None:
+    """Time a training step here: alone, side by side, and against its bare convolutions."""
+    from scommer.bench import bench as measure
+    from scommer.errors import unknown
+    from scommer.methods import METHODS
+    from scommer.running import choose_device
+
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    where = choose_device(device)
+    chosen = network or ("resnet18" if where.type == "cuda" else "small")
+    measured = measure(method, network=chosen, classes=classes, device=where, steps=steps)
+    if as_json:
+        print(json.dumps(measured.as_dict(), indent=1))
+        return
+    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}"
+    table = Table("step", title=title, title_justify="left")
+    for column in ("ms", "× networks", "× floor", "img/s", "MiB"):
+        table.add_column(column, justify="right")
+    for t in measured.timings:
+        bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions
+        ratios = [f"{t.ms / base:.2f}" if base > 0.01 else "–" for base in bases]
+        table.add_row(t.what, f"{t.ms:.2f}", *ratios, f"{t.images_per_second:,.0f}", f"{t.mib:,.0f}" if t.mib else "–")
+    table.add_section()
+    table.add_row("networks alone", f"{measured.bare_ms:.2f}")
+    table.add_row("convolutions alone (floor)", f"{measured.floor_ms:.2f}")
+    console.print(table)
+
+
 @data_app.command("get")
 def data_get(
     name: Annotated[str, typer.Argument(help="cifar10 or cifar100", show_default=False)],

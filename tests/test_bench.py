@@ -1,0 +1,92 @@
+"""The bench measures what it says: steps, the networks of a step, their convolutions."""
+
+import json
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scommer.bench import Learner, _learner, _random_stream, bench, convolutions, networks_alone
+from scommer.cli import main
+
+
+class Convolved(TorchDispatchMode):
+    """Counts convolutions and the images that go through each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: Counter[tuple[str, int]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.split(".")[0]
+        if name in ("convolution", "convolution_backward"):
+            x = args[0] if name == "convolution" else args[1]
+            self.images[name, len(x)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def counted(work: Any) -> dict[tuple[str, int], int]:
+    with Convolved() as seen:
+        work()
+    return dict(seen.images)
+
+
+def small(method: str) -> Learner:
+    return _learner(_random_stream(10, 8), method, "small", torch.device("cpu"), 0, capture=False)
+
+
+# a small network has a stem, four convolutions in two blocks, and one shortcut
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("sgd", {("convolution", 32): 6, ("convolution_backward", 32): 6}),
+        ("er", {("convolution", 64): 6, ("convolution_backward", 64): 6}),
+        ("der++", {("convolution", 96): 6, ("convolution_backward", 96): 6}),
+        ("scommer", {("convolution", 64): 6, ("convolution_backward", 64): 6, ("convolution", 32): 6}),
+        ("cls-er", {("convolution", 64): 6, ("convolution_backward", 64): 6, ("convolution", 32): 12}),
+    ],
+)
+def test_the_floor_and_the_networks_do_the_convolutions_of_a_step(method: str, expected: dict[Any, int]) -> None:
+    learner = small(method)
+    moments = learner.learn()
+    next(moments)  # from the second step on there is something to recall
+    assert counted(lambda: next(moments)) == expected
+    assert counted(networks_alone(learner)) == expected
+    floor = counted(convolutions(learner))
+    images = Counter[str]()
+    for (name, n), times in floor.items():
+        images[name] += n * times
+    assert images == {name: sum(n * k for (m, n), k in expected.items() if m == name) for name in images}
+
+
+def test_a_bench_is_complete() -> None:
+    measured = bench("er", network="small", size=8, steps=5, cohorts=(1, 2)).as_dict()
+    assert [t["what"] for t in measured["timings"]] == ["eager, one learner", "eager, 2 learners side by side"]
+    for t in measured["timings"]:
+        assert t["ms"] > 0
+        assert t["images_per_second"] == pytest.approx(32 / t["ms"] * 1000)
+    assert measured["floor_ms"] > 0
+    assert measured["bare_ms"] > 0
+    assert measured["device"]["type"] == "cpu"
+    assert measured["versions"]["torch"] == torch.__version__
+
+
+def test_the_command_prints_a_table_or_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["scommer", "bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu", "--json"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "sgd"
+    monkeypatch.setattr(
+        sys, "argv", ["scommer", "bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu"]
+    )
+    with pytest.raises(SystemExit):
+        main()
+    assert "networks alone" in capsys.readouterr().out
