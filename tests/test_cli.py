@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from scommer import Experiment, run
-from scommer.cli import main
+from scommer.cli import _spread, main
 from scommer.data import fetch
 from scommer.progress import LiveWatch, PlainWatch, clock, watch_for
 
@@ -58,6 +58,9 @@ WRONG = {
     "not a run": (["show", "nowhere"], "holds no finished run"),
     "unknown data": (["data", "get", "cifar11"], "did you mean 'cifar10"),
     "missing data": (["run", "s-cifar10", "--data", "nowhere"], "scommer data get cifar10"),
+    "a device without values": (["run", "s-digits", "--device", "meta"], "device 'meta' cannot be used here"),
+    "one seed and several": (["run", "s-digits", "--seed", "1", "--seeds", "0"], "--seed or --seeds, not both"),
+    "listing no method": (["list", "-m", "scomer"], "did you mean 'scommer'?"),
     "listing what is not": (["list", "s-cifar"], "unknown stream"),
 }
 
@@ -239,3 +242,46 @@ def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_pa
     names = sorted(p.parent.name.rsplit("-", 1)[0] for p in tmp_path.rglob("record.json"))
     assert names == ["s-digits-sgd-seed0", "s-digits-sgd-seed2", "s-digits-sgd-seed5"]
     assert out.count("record: ") == 3
+
+
+def test_seeds_are_read_with_spaces_or_commas_and_nothing_is_swallowed() -> None:
+    assert _spread(["run", "x", "--seeds", "0", "1", "2", "--out", "o"]) == [
+        "run", "x", "--seeds", "0", "--seeds", "1", "--seeds", "2", "--out", "o",
+    ]  # fmt: skip
+    assert _spread(["--seeds", "0,1", "-b", "5"]) == ["--seeds", "0", "--seeds", "1", "-b", "5"]
+    assert _spread(["--seeds", "x"]) == ["--seeds", "x"]
+    assert _spread(["run", "--seeds"]) == ["run", "--seeds"]
+
+
+def test_fresh_leaves_nothing_of_the_run_before(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path)]
+    call(capsys, *command, "--save-weights")
+    assert list(tmp_path.rglob("weights.safetensors"))
+    call(capsys, *command, "--fresh")
+    assert not list(tmp_path.rglob("weights.safetensors"))
+
+
+def test_what_list_shows_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    from scommer.presets import as_dict, parse, resolve, written
+
+    settings = as_dict(*resolve("s-cifar10", "scommer", 200))
+    assert dict(parse(f"{k}={written(v)}") for k, v in settings.items() if v is not None) == {
+        k: v for k, v in settings.items() if v is not None
+    }
+    again = dict(parse(f"{k}={written(v)}") for k, v in settings.items())
+    assert as_dict(*resolve("s-cifar10", "scommer", 200, overrides=again)) == settings
+    assert resolve("s-cifar10", "scommer", 200, overrides=dict([parse("drop_last=True"), parse("active=0.9")]))
+
+
+def test_a_short_run_says_that_semantic_dropout_never_begins(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _, out, _ = call(capsys, "run", "s-digits", *QUICK, "--out", str(tmp_path))
+    assert "1 epochs end within the warm-up of semantic dropout" in out
+
+
+def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "progress.json").write_text("{")
+    code, _, err = call(capsys, "show", str(tmp_path))
+    assert code == 2
+    assert "is damaged" in err

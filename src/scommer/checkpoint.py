@@ -34,9 +34,15 @@ def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Pa
 def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The newest good checkpoint, or None. A damaged one is named and set aside."""
     for path in _newest_first(folder):
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as e:
+            raise RunError(f"cannot read {path}: {e.strerror or e}; mend that, or begin anew with --fresh") from e
         if sha256(content).hexdigest()[:16] != path.stem.rsplit("-", 1)[1]:
-            warn(f"{path.name} is damaged: set aside, going on from the one before")
+            older = len(_newest_first(folder)) > 1
+            warn(
+                f"{path.name} is damaged: {'going on from the one before' if older else 'none is left, beginning anew'}"
+            )
             path.replace(path.with_suffix(".damaged"))
             continue
         size = int.from_bytes(content[:8], "little")  # safetensors: length of the header, then the header
@@ -46,8 +52,8 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
 
 
 def clear(folder: Path) -> None:
-    """Removes the checkpoints of a finished run."""
-    for path in [*folder.glob("checkpoint-*"), *folder.glob(".*.partial")]:
+    """Removes the checkpoints of a finished run, and what was being written when it was killed."""
+    for path in [*folder.glob("checkpoint-*"), *folder.glob(".*.partial"), folder / "progress.json"]:
         path.unlink(missing_ok=True)
 
 

@@ -1,7 +1,10 @@
 """The command line: thin. Each command looks things up, calls the package, and prints."""
 
 import json
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scommer import __version__
-from scommer.errors import ScommerError
+from scommer.errors import ScommerError, UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,25 +43,53 @@ def main() -> None:
     try:
         app(_spread(sys.argv[1:]))
     except ScommerError as e:
-        Console(stderr=True, highlight=False).print(f"scommer: {e}", markup=False, soft_wrap=True)
+        _complain(str(e))
         sys.exit(e.exit_code)
+    except RuntimeError as e:  # torch has no error of its own for it on a CPU
+        if not re.search("out of memory|allocate memory", str(e)):
+            raise
+        _complain("out of memory: a smaller network, batch or buffer needs less, and so do fewer seeds at once")
+        sys.exit(1)
     except KeyboardInterrupt:
-        print("scommer: stopped", file=sys.stderr)
+        _complain("stopped")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
 
 
+class Stopped(ScommerError):
+    """A run was stopped on request."""
+
+    exit_code = 130
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Lets the message of a stopped run through, which the parser would keep to itself."""
+    from scommer.running import Interrupted
+
+    try:
+        yield
+    except Interrupted as e:
+        raise Stopped(str(e)) from None
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True, highlight=False).print(f"scommer: {message}", markup=False, soft_wrap=True)
+
+
 def _spread(arguments: list[str]) -> list[str]:
     """`--seeds 0 1 2` as the `--seeds 0 --seeds 1 --seeds 2` that the parser knows."""
     spread: list[str] = []
-    seeds = False
-    for a in arguments:
-        if seeds and a.isdigit():
-            spread += ["--seeds", a]
-        elif a != "--seeds":
-            spread.append(a)
-        seeds = a == "--seeds" or (seeds and a.isdigit())
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        spread.append(word)
+        if word == "--seeds" and words:
+            numbers = [n for n in words.pop(0).split(",") if n]
+            while words and words[0].isdigit():
+                numbers.append(words.pop(0))
+            spread += [part for n in numbers for part in (n, "--seeds")][:-1]
     return spread
 
 
@@ -82,9 +113,11 @@ def run(
     method: Annotated[str, typer.Option("--method", "-m", help="How to learn it.")] = "scommer",
     buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 200,
     seed: Annotated[
-        int,
-        typer.Option("--seed", "-s", help="Of the initial weights and all draws; the stream stays the same."),
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--seed", "-s", help="Of the initial weights and all draws; the stream stays the same.  [default: 0]"
+        ),
+    ] = None,
     seeds: Annotated[
         list[int] | None,
         typer.Option("--seeds", help="Several seeds side by side: --seeds 0 1 2.", show_default=False),
@@ -146,17 +179,24 @@ def run(
     overrides = dict(presets.parse(s) for s in settings or [])
     if epochs is not None:
         overrides["epochs"] = epochs
-    wanted = [
-        Experiment(stream, method, buffer, s, variant, validation, overrides) for s in dict.fromkeys(seeds or [seed])
-    ]
-    records = running.run_together(
-        wanted, out=out, data=data, device=device, watch=watch_for(console),
-        checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
-    )  # fmt: skip
-    for record in records:
+    if seeds and seed is not None:
+        raise UsageError("give --seed or --seeds, not both")
+    wanted = [Experiment(stream, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
+    failure = None
+    try:
+        with _stoppable():
+            records = running.run_together(
+                wanted, out=out, data=data, device=device, watch=watch_for(console),
+                checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
+            )  # fmt: skip
+    except running.Failed as e:  # those that did not fail are shown
+        records, failure = e.records, e
+    for record in {r.name: r for r in records}.values():
         console.print(matrix_table(record, record.inference))
         console.print(summary_table(record))
         console.print(f"record: {out / record.name}", soft_wrap=True)
+    if failure:
+        raise failure
 
 
 @app.command("list")
@@ -174,6 +214,8 @@ def list_(
     from scommer.methods import METHODS
     from scommer.streams import STREAMS
 
+    if method is not None and method not in METHODS:
+        raise unknown("method", method, METHODS)
     if stream is not None:
         if stream not in STREAMS:
             raise unknown("stream", stream, STREAMS)
@@ -186,7 +228,7 @@ def list_(
                 title_justify="left",
             )
             for key, value in presets.as_dict(made, training).items():
-                table.add_row(key, str(value))
+                table.add_row(key, presets.written(value))
             console.print(table)
         return
     streams = Table("stream", "data", "tasks", title="Streams", title_justify="left")
@@ -214,10 +256,14 @@ def show(
 ) -> None:
     """Show a run: its result when finished, how far it is when not."""
     from scommer.analysis.summary import matrix_table, summary_table
+    from scommer.presets import written
     from scommer.record import Record
 
     if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
-        _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
+        try:
+            _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to go on") from None
         return
     record = Record.load(run_folder)
     if as_json:
@@ -228,10 +274,10 @@ def show(
     console.print(summary_table(record))
     settings = Table("setting", "value", title="Settings", title_justify="left")
     for name, value in record.settings.items():
-        settings.add_row(name, str(value))
+        settings.add_row(name, written(value))
     console.print(settings)
     t, code = record.times, record.code
-    changed = " (changed since)" if code["dirty"] else ""
+    changed = " (with uncommitted changes)" if code["dirty"] else ""
     lines = [
         f"stream      {record.stream['name']}, fingerprint {record.stream['fingerprint']}",
         f"code        {code['commit'] or 'no commit known'}{changed}, sources {code['sources']}",
@@ -253,7 +299,7 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
     console.print(f"task {min(p['task'] + 1, p['tasks'])} of {p['tasks']}, epoch {p['epoch']} of {p['epochs']}")
     for memory, row in p["scores"].items():
         if "/" not in memory:
-            seen = ", ".join(f"{v:.1f}" for v in row[: p["task"]])
+            seen = ", ".join(f"{v:.1f}" for v in (row[: p["task"]] if p["tasks"] > 1 else row))
             console.print(f"{memory}: Class-IL accuracy after task {p['task']}: {seen}")
 
 
@@ -275,7 +321,8 @@ def demo(
     records = []
     for method in ("scommer", "sgd", "er"):
         wanted = Experiment("s-digits", method, buffer, seed)
-        record = running.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
+        with _stoppable():
+            record = running.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
         records.append(record)
         console.print(f"{method}: {record.times['seconds']:.0f} s")
         if method == "scommer":

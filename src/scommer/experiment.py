@@ -1,9 +1,11 @@
 """An experiment: frozen, and resolved to a plan before anything is computed."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,13 @@ class Experiment:
     validation: float = 0.0  # share of the training images that is scored instead of the test images
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.stream, str | Stream):
+            raise UsageError(f"stream is a {type(self.stream).__name__}: give a name of `scommer list`, or a Stream")
+        for name in ("buffer", "seed"):
+            if not isinstance(getattr(self, name), Integral):
+                raise UsageError(f"{name} = {getattr(self, name)!r} does not fit: expected a whole number")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -49,7 +58,7 @@ class Plan:
         buffer = e.buffer if self.method.draws else None
         return {
             "stream": self.stream.name, "method": e.method, "buffer": buffer, "seed": e.seed,
-            "variant": e.variant, "validation": e.validation,
+            "variant": e.variant, "validation": self.stream.validation,
         }  # fmt: skip
 
     @property
@@ -57,7 +66,8 @@ class Plan:
         """A folder name: readable, and different for different settings."""
         f = self.facts
         content = json.dumps([f, self.settings, self.stream.fingerprint], sort_keys=True)
-        parts = [f["stream"], f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
+        stream = re.sub(r"[^\w.+-]+", "_", f["stream"]).strip(".-") or "stream"
+        parts = [stream, f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
         return "-".join([*map(str, parts), sha256(content.encode()).hexdigest()[:6]])
 
 
@@ -74,10 +84,10 @@ def prepare(
         raise unknown("stream", e.stream, streams.STREAMS)
     if not isinstance(e.stream, str) and e.validation:
         raise UsageError("a stream of your own holds out images when it is made: class_il(..., validation=0.1)")
-    name = e.stream if isinstance(e.stream, str) else e.stream.name
+    name = e.stream if isinstance(e.stream, str) else presets.DEFAULT
     method, training = presets.resolve(name, e.method, e.buffer, e.variant, e.settings)
     stream = e.stream if not isinstance(e.stream, str) else _load(e.stream, e.validation, data, loaded)
-    if not presets.known(name):
+    if name == presets.DEFAULT:
         overrides = {**_fitting(stream, method, training), **e.settings}
         method, training = presets.resolve(name, e.method, e.buffer, e.variant, overrides)
     return Plan(e, stream, method, training, presets.as_dict(method, training))
@@ -103,5 +113,6 @@ def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, An
         "warmup": int(0.6 * training.epochs),  # as 30 of the paper's 50
         "alpha": round(min(0.999, max(0.9, 1 - 5 / steps)), 4),  # the average spans a part of a task
     }
-    averages = hasattr(method, "ramp")
-    return {k: v for k, v in fitting.items() if hasattr(training, k) or (hasattr(method, k) and averages)}
+    if not method.averages:
+        del fitting["alpha"]
+    return {k: v for k, v in fitting.items() if hasattr(training, k) or hasattr(method, k)}

@@ -16,6 +16,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             f.flush()
             os.fsync(f.fileno())
         partial.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name, too, survives a power cut
+        finally:
+            os.close(folder)
     except OSError as e:
         with suppress(OSError):
             partial.unlink()

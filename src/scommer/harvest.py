@@ -15,7 +15,7 @@ from scommer.record import Record
 def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     """Named parameters and statistics of each memory, as it answers."""
     named = {}
-    for view in learner.method.views(learner.mind, learner.calibration()):
+    for view in learner.method.views(learner.mind, list(learner.calibration())):
         if "/" not in view.name:
             with view.memory.weights.borrowing(view.statistics):
                 for name, t in view.memory.network.state_dict().items():

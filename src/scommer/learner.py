@@ -83,8 +83,8 @@ class Learner:
 
     @property
     def size(self) -> int:
-        """Images a step of this task."""
-        return min(self.training.batch, len(self.phases[self.task]))
+        """Images a step of this task (of the last one when all are learned)."""
+        return min(self.training.batch, len(self.phases[min(self.task, len(self.phases) - 1)]))
 
     @property
     def batches(self) -> int:
@@ -161,7 +161,7 @@ class Learner:
     # --- evaluation
 
     def _score(self) -> None:
-        for view in self.method.views(self.mind, self.calibration()):
+        for view in self.method.views(self.mind, list(self.calibration())):
             rows = self.scores.setdefault(view.name, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use
             rows.append(self._evaluate(view))

@@ -105,7 +105,7 @@ class ResNet(nn.Module):
         width: int = 64,
         depth: int = 2,
         stages: int = 4,
-        active: Sequence[float] | None = None,
+        active: float | Sequence[float] | None = None,
         activate: Literal["stage", "block"] = "stage",
         threshold: Threshold = "k",
     ) -> None:
@@ -149,7 +149,7 @@ class MLP(nn.Module):
         *,
         width: int = 256,
         stages: int = 2,
-        active: Sequence[float] | None = None,
+        active: float | Sequence[float] | None = None,
         threshold: Threshold = "k",
     ) -> None:
         super().__init__()
@@ -168,7 +168,9 @@ class MLP(nn.Module):
         return Response(self.head(x), fired)
 
 
-def _activations(units: Sequence[int], active: Sequence[float] | None, threshold: Threshold) -> list[Activation]:
+def _activations(
+    units: Sequence[int], active: float | Sequence[float] | None, threshold: Threshold
+) -> list[Activation]:
     if active is None:
         return [Activation(None)] * len(units)
     ratios = per_stage("active", active, len(units))
@@ -191,7 +193,7 @@ def build(
     width: int | None = None,
     depth: int | None = None,
     stages: int | None = None,
-    active: Sequence[float] | None = None,
+    active: float | Sequence[float] | None = None,
     activate: Literal["stage", "block"] = "stage",
     threshold: Threshold = "k",
 ) -> nn.Module:

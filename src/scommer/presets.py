@@ -1,5 +1,6 @@
 """From a cell (stream, method, buffer, variant) and overrides to settings, all resolved and checked."""
 
+import json
 import math
 import re
 import tomllib
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import files
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +18,7 @@ from scommer.methods import METHODS, Method
 from scommer.training import Training
 
 VARIANTS = ("official", "paper")
+DEFAULT = "default"  # the presets of a stream that has none of its own
 
 
 @cache
@@ -63,7 +66,7 @@ def known(stream: str) -> bool:
 def _lineage(stream: str) -> list[str]:
     """A stream and those it is like, from the furthest to itself; `default` for one without a preset."""
     if not known(stream):
-        return ["default"]
+        return [DEFAULT]
     like = presets()["stream"][stream].get("like")
     return [*(_lineage(like) if like else []), stream]
 
@@ -105,6 +108,11 @@ def as_dict(method: Method, training: Training) -> dict[str, Any]:
     return {name: list(v) if isinstance(v, tuple) else v for name, v in sorted(everything.items())}
 
 
+def written(value: Any) -> str:
+    """A setting's value as `--set` takes it."""
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
 def parse(assignment: str) -> tuple[str, Any]:
     """`name=value` from the command line; values are written as in TOML, words without quotes too."""
     name, sign, text = assignment.partition("=")
@@ -112,6 +120,8 @@ def parse(assignment: str) -> tuple[str, Any]:
         raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
     if re.fullmatch(r"[+-]?\.\d+", text.strip()):  # .5, which TOML does not know
         text = text.replace(".", "0.", 1)
+    if text.strip() in ("True", "False"):
+        text = text.lower()
     try:
         return name.strip(), tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -122,14 +132,14 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
     """The value as the setting's type, or an error that says what is expected."""
     for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
         match = _as(value, option)
-        if match is not None or (option is types.NoneType and value in (None, "none")):
+        if match is not None or (option is types.NoneType and value in (None, "none", "None")):
             return match
     raise UsageError(f"{name} = {value!r} does not fit: expected {_describe(hint)}")
 
 
 def _as(value: Any, hint: Any) -> Any:
     """The value as this one type, None where it is not."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) else None
     if get_origin(hint) is tuple:

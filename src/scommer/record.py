@@ -72,7 +72,7 @@ class Record:
         except OSError:
             raise UsageError(f"{folder} holds no finished run: there is no record.json in it") from None
         except (ValueError, TypeError) as e:
-            raise UsageError(f"{path} is not a record of this version: {e}") from None
+            raise UsageError(f"{path} is not a record of this version: {e}; run it again with --fresh") from None
         if (path := folder / "arrays.npz").exists():
             try:
                 with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as arrays:

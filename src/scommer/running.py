@@ -4,7 +4,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,28 @@ class Watch:
     def end(self) -> None: ...
 
 
-def run(experiment: Experiment, **options: Any) -> Record:
-    """Runs an experiment, or takes it up where it stopped, and returns its record; options as below."""
-    (record,) = run_together([experiment], **options)
+def run(
+    experiment: Experiment,
+    *,
+    out: Path | str | None = None,
+    data: Path | str | None = None,
+    device: str | None = None,
+    watch: Watch | None = None,
+    checkpoint_seconds: float = 60.0,
+    weights: bool = False,
+    fresh: bool = False,
+    capture: bool = True,
+) -> Record:
+    """Runs an experiment, or takes it up where it stopped, and returns its record.
+
+    With `out`, the run has a folder `out/NAME` with checkpoints while it runs and its record when it is
+    done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. `data`
+    is where data sets lie. On a GPU a step is replayed as one graph, unless `capture` is off.
+    """
+    (record,) = run_together(
+        [experiment], out=out, data=data, device=device, watch=watch, checkpoint_seconds=checkpoint_seconds,
+        weights=weights, fresh=fresh, capture=capture,
+    )  # fmt: skip
     return record
 
 
@@ -52,35 +71,42 @@ def run_together(
     fresh: bool = False,
     capture: bool = True,
 ) -> list[Record]:
-    """Runs experiments side by side, a step of each in turn; each is what it would be alone.
+    """Runs experiments side by side, a step of each in turn; each is what `run` would make of it alone.
 
-    With `out`, a run has a folder `out/NAME` with checkpoints while it runs and its record when it is done;
-    a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. On a GPU a
-    step is replayed as one graph, unless `capture` is off. A run that fails does not hold up the others.
+    One that fails does not hold up the others: the error comes at the end, and has their `records`.
     """
     watch, where = watch or Watch(), choose_device(device)
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
-    records_of: dict[int, Record] = {}
+    names = [plan.name for plan in plans]
+    made: dict[str, Record] = {}
     with ExitStack() as held:
-        runs: dict[int, Run] = {}
-        for i, plan in enumerate(plans):
-            folder = Path(out) / plan.name if out else None
+        runs: list[Run] = []
+        for name, plan in dict(zip(names, plans, strict=True)).items():
+            folder = Path(out) / name if out else None
             if folder:
                 held.enter_context(checkpoint.locked(folder))
                 if record := _finished(folder, watch, weights, fresh):
-                    records_of[i] = record
+                    made[name] = record
                     continue
-            runs[i] = Run(plan, where, watch, folder, capture)
-        records_of |= _drive(runs, watch, checkpoint_seconds, weights)
-    return [records_of[i] for i in range(len(plans))]
+            runs.append(Run(plan, where, watch, folder, capture))
+        if runs:
+            _drive(runs, watch, checkpoint_seconds, weights)
+    made |= {run.plan.name: run.record for run in runs if run.record}
+    failures = {run.plan.name: run.failure for run in runs if run.failure}
+    if len(failures) == len(names) == 1:
+        raise failures[names[0]]
+    if failures:
+        raise Failed(failures, list(made.values()))
+    return [made[name] for name in names]
 
 
 def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool) -> Record | None:
     """The record of a run that needs no running."""
     if fresh:
         checkpoint.clear(folder)
-        (folder / "record.json").unlink(missing_ok=True)
+        for name in ("record.json", "arrays.npz", "weights.safetensors"):
+            (folder / name).unlink(missing_ok=True)
     if not (folder / "record.json").exists():
         return None
     if weights and not (folder / "weights.safetensors").exists():
@@ -89,40 +115,37 @@ def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool) -> Record 
     return Record.load(folder)
 
 
-def _drive(runs: dict[int, "Run"], watch: Watch, every: float, weights: bool) -> dict[int, Record]:
-    """A step of each run in turn until all have ended."""
-    done: dict[int, Record] = {}
-    failures: list[ScommerError] = []
-    if not runs:
-        return done
-    lead = max(runs.values(), key=lambda run: run.learner.steps[1] - run.learner.steps[0])
+def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool) -> None:
+    """A step of each run in turn until each has its record, or a failure."""
+    going = {run: run.learner.learn() for run in runs}
+    lead = max(going, key=Run.steps_left)  # the one that is watched
     watch.begin(lead.plan, lead.learner, len(runs))
     try:
         with interruptible() as asked:
-            going = {i: run.learner.learn() for i, run in runs.items()}
-            while going:
-                for i, moments in list(going.items()):
-                    this = runs[i]
+            while going and not asked:
+                for this, moments in list(going.items()):
                     try:
                         moment = next(moments, None)
                         if moment is None:
-                            done[i] = this.finish(weights)
-                            del going[i]
+                            this.finish(weights)
+                            del going[this]
                             continue
                         if this is lead:
                             watch.moment(this.learner, moment)
-                        if moment == "task" or asked or time.monotonic() - this.kept >= every:
+                        if moment == "task" or time.monotonic() - this.kept >= every:
                             this.keep()
-                    except ScommerError as e:  # the others go on
-                        failures.append(e)
-                        del going[i]
-                if asked and going:
-                    raise Interrupted([runs[i] for i in going])
+                    except ScommerError as e:
+                        this.failure = e
+                        del going[this]
+                        if going:
+                            watch.warn(f"{this.plan.name} failed, the others go on: {e}")
+                            lead = max(going, key=Run.steps_left)
+            for this in going:
+                this.keep()
+            if going:
+                raise Interrupted(list(going))
     finally:
         watch.end()
-    if failures:
-        raise failures[0]
-    return done
 
 
 class Run:
@@ -131,6 +154,8 @@ class Run:
     def __init__(self, plan: Plan, device: torch.device, watch: Watch, folder: Path | None, capture: bool) -> None:
         e = plan.experiment
         self.plan, self.folder = plan, folder
+        self.record: Record | None = None
+        self.failure: ScommerError | None = None
         self.learner = Learner(
             plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed, device=device, capture=capture
         )
@@ -141,8 +166,23 @@ class Run:
                 watch.warn("the code has changed since this run was begun: its record will say so")
                 self.story["sources"].append(records.sources())
         self.begun = self.kept = time.monotonic()
+        self._tell_progress()
+        warmup = plan.settings.get("warmup", 0)
+        if plan.training.epochs <= warmup + 1 and plan.settings.get("dropout", "none") != "none":
+            watch.warn(f"{plan.training.epochs} epochs end within the warm-up of semantic dropout: --set warmup=…")
+
+    def steps_left(self) -> int:
+        """How many steps are still to go."""
+        done, steps = self.learner.steps
+        return steps - done
 
     def _take_up(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        device = self.learner.device.type
+        if values.get("device", device) != device:
+            raise RunError(
+                f"the run in {self.folder} was begun on {values['device']}: go on with --device {values['device']}, "
+                "or begin anew with --fresh"
+            )
         try:
             self.learner.restore(tensors, values)
             self.story = {name: values[name] for name in self.story}
@@ -152,30 +192,36 @@ class Run:
             ) from e
 
     def told(self) -> dict[str, Any]:
-        """When it was begun, how long it took, by which code."""
-        return {**self.story, "seconds": self.story["seconds"] + time.monotonic() - self.begun}
+        """When it was begun, how long it took, by which code, where."""
+        device = self.learner.device.type
+        return {**self.story, "device": device, "seconds": self.story["seconds"] + time.monotonic() - self.begun}
 
     def keep(self) -> None:
         """Leaves a checkpoint, never of a broken state."""
         if not self.folder:
             return
-        learner = self.learner
-        learner.mean_loss()
-        tensors, values = learner.state()
+        self.learner.mean_loss()
+        tensors, values = self.learner.state()
         checkpoint.save(self.folder, tensors, values | self.told())
-        progress = {
-            "name": self.plan.name,
-            "steps": learner.steps,
-            "task": learner.task,
-            "epoch": learner.epoch,
-            "tasks": len(learner.phases),
-            "epochs": self.plan.training.epochs,
-            "scores": {view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
-        }
-        write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
+        self._tell_progress()
         self.kept = time.monotonic()
 
-    def finish(self, weights: bool) -> Record:
+    def _tell_progress(self) -> None:
+        """What `scommer show` says of a run that is not finished."""
+        if self.folder:
+            learner = self.learner
+            progress = {
+                "name": self.plan.name,
+                "steps": learner.steps,
+                "task": learner.task,
+                "epoch": learner.epoch,
+                "tasks": len(learner.phases),
+                "epochs": self.plan.training.epochs,
+                "scores": {view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
+            }
+            write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
+
+    def finish(self, weights: bool) -> None:
         """Writes the record, and the weights where wanted, and clears away what is no longer needed."""
         record = record_of(self.plan, self.learner, self.told())
         if self.folder:
@@ -184,14 +230,19 @@ class Run:
                 write_atomically(self.folder / "weights.safetensors", content)
             record.save(self.folder)
             checkpoint.clear(self.folder)
-            (self.folder / "progress.json").unlink(missing_ok=True)
-        return record
+        self.record = record
 
 
-class Interrupted(RunError):
+class Failed(RunError):
+    """Some of several runs failed; `records` are those of the others."""
+
+    def __init__(self, failures: Mapping[str, ScommerError], finished: list[Record]) -> None:
+        super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))
+        self.records = finished
+
+
+class Interrupted(KeyboardInterrupt):
     """Stopped on request, with everything saved."""
-
-    exit_code = 130
 
     def __init__(self, runs: Sequence[Run]) -> None:
         first = runs[0]
@@ -226,8 +277,10 @@ def choose_device(wanted: str | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as e:
+        torch.ones(1, device=device).item()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # graphs and streams are made on the current one
+    except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise UsageError(
             f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): try --device cpu"
         ) from None

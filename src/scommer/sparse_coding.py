@@ -74,7 +74,7 @@ class Coding:
     """The settings of sparse coding; the defaults are those of the published implementation."""
 
     sparse: bool = True  # off: dense activations
-    active: tuple[float, ...] = (0.9, 0.9, 0.9, 0.8)  # %k, share of active units of each stage
+    active: float | tuple[float, ...] = (0.9, 0.9, 0.9, 0.8)  # %k, share of active units of each stage
     activate: Literal["stage", "block"] = "stage"  # residual sums are activated once a stage, or each
     threshold: Threshold = "k"  # how many win
     dropout: Literal["last", "all", "none"] = "last"  # the stages whose output is dropped

@@ -12,9 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from scommer.data import load
+from scommer.experiment import Experiment, Plan
+from scommer.learner import Learner
 from scommer.record import Record
+from scommer.running import Watch, run_together
 
 pytestmark = pytest.mark.long
 
@@ -24,10 +28,15 @@ RUN = [
 ]  # fmt: skip
 
 
-def start(out: Path, **options: object) -> subprocess.Popen[str]:
+def start(out: Path, seeds: tuple[int, ...] = (0,), **options: object) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*RUN, str(out)], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+        [*RUN, str(out), "--seeds", *map(str, seeds)],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        **options,
     )  # type: ignore[call-overload, no-any-return]
 
 
@@ -66,19 +75,17 @@ def assert_same(a: tuple[Record, bytes], b: tuple[Record, bytes]) -> None:
 
 def test_killed_again_and_again_it_ends_in_the_same_record(tmp_path: Path, uninterrupted: tuple[Record, bytes]) -> None:
     when = random.Random(3)
-    kills = 0
-    while not list(tmp_path.rglob("record.json")):
+    for kill in range(7):
         process = start(tmp_path)
-        wait_for_progress(process, tmp_path, checkpoints(tmp_path))
-        if kills < 8:
-            time.sleep(when.uniform(0, 0.5))
-        else:
-            process.wait(timeout=200)
-        if process.poll() is None:
-            process.kill()
-            kills += 1
+        if kill % 3:  # as soon as it has saved something, or a little later: while it steps, saves or evaluates
+            wait_for_progress(process, tmp_path, checkpoints(tmp_path))
+            time.sleep(when.uniform(0, 0.15))
+        else:  # at any moment of its start
+            time.sleep(when.uniform(0, 3))
+        process.kill()
         process.communicate()
-    assert kills >= 5
+    process = start(tmp_path)
+    process.communicate(timeout=200)
     assert_same(result(tmp_path), uninterrupted)
 
 
@@ -105,7 +112,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
 ) -> None:
     process = start(tmp_path)
     wait_for_progress(process, tmp_path, set())
-    while len(checkpoints(tmp_path)) < 2:
+    while process.poll() is None and len(checkpoints(tmp_path)) < 2:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -159,13 +166,53 @@ def test_a_second_process_on_one_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_running_run_can_be_shown(tmp_path: Path) -> None:
     process = start(tmp_path)
-    while process.poll() is None and not list(tmp_path.rglob("progress.json")):
+    while process.poll() is None and not list(tmp_path.rglob("progress.json")):  # there before any checkpoint
         time.sleep(0.01)
-    process.kill()
-    process.communicate()
+    process.send_signal(signal.SIGSTOP)
     (path,) = tmp_path.rglob("progress.json")
     labels = load("digits").train_labels
     images = [int(((labels == 2 * t) | (labels == 2 * t + 1)).sum()) for t in range(5)]
     assert json.loads(path.read_text())["steps"][1] == sum(n // 32 for n in images) * 3
     call = subprocess.run([sys.executable, "-m", "scommer", "show", path.parent], capture_output=True, text=True)
+    process.kill()
+    process.communicate()
     assert "not finished" in call.stdout
+
+
+def test_of_several_runs_a_stop_saves_all(tmp_path: Path) -> None:
+    process = start(tmp_path, seeds=(0, 1, 2))
+    wait_for_progress(process, tmp_path, set())
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    for seed in range(3):
+        (folder,) = tmp_path.glob(f"*-seed{seed}-*")
+        assert list(folder.glob("checkpoint-*.safetensors")) or (folder / "record.json").exists()
+
+
+class StopAfterTheLastStep(Watch):
+    """Asks this process to stop while the second of two runs makes its step."""
+
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+        take, self.steps = learner.take, 0
+
+        def counting(index: Tensor, replay: int, offer: bool) -> None:
+            take(index, replay, offer)
+            self.steps += 1
+            if self.steps == 3:
+                signal.raise_signal(signal.SIGINT)
+
+        learner.take = counting
+
+
+def test_a_stop_at_any_point_of_the_round_saves_all(tmp_path: Path) -> None:
+    for longer in (0, 1):  # the watched run is the longer one: first or last of the round
+        experiments = [
+            Experiment("s-digits", "sgd", seed=seed, settings={"epochs": 2 + (seed == longer), "width": 4})
+            for seed in range(2)
+        ]
+        out = tmp_path / str(longer)
+        with pytest.raises(KeyboardInterrupt, match="run the same command to go on"):
+            run_together(experiments, out=out, watch=StopAfterTheLastStep())
+        assert len({p.parent for p in out.rglob("checkpoint-*.safetensors")}) == 2
+        assert len(run_together(experiments, out=out)) == 2

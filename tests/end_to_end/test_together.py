@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from scommer import Experiment, Record, run
-from scommer.errors import RunError
-from scommer.running import run_together
+from scommer.running import Failed, run_together
 
 QUICK = {"epochs": 2, "width": 4}
 
@@ -54,7 +53,14 @@ def test_finished_runs_are_read_and_the_others_run(tmp_path: Path) -> None:
 def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     good = Experiment("s-digits", "sgd", settings=QUICK)
     broken = Experiment("s-digits", "sgd", settings={**QUICK, "lr": 1e30})
-    with pytest.raises(RunError, match="the loss became"):
+    with pytest.raises(Failed, match="the loss became") as failed:
         run_together([broken, good], out=tmp_path)
     (folder,) = (p.parent for p in tmp_path.rglob("record.json"))
+    assert [r.name for r in failed.value.records] == [folder.name]
     assert_same(Record.load(folder), run(good))
+
+
+def test_the_same_experiment_twice_is_run_once(tmp_path: Path) -> None:
+    one = Experiment("s-digits", "sgd", settings=QUICK)
+    first, second = run_together([one, one], out=tmp_path)
+    assert first is second

@@ -257,3 +257,13 @@ def test_a_fingerprint_changes_with_what_is_learned_and_in_which_order():
 def test_a_fingerprint_changes_with_the_images():
     images, labels, *test = SEVEN
     assert class_il((images[::-1].copy(), labels, *test), 3).fingerprint != class_il(SEVEN, 3).fingerprint
+
+
+def test_a_source_that_is_none_is_refused():
+    for source in (np.zeros((4, 8, 8)), (np.zeros((4, 8, 8)),), None):
+        with pytest.raises(UsageError, match="a stream is made of"):
+            class_il(source, 2)
+
+
+def test_a_stream_says_what_it_is_in_one_line():
+    assert repr(class_il(SEVEN, 7, name="seven")).startswith("Stream('seven', class-il, 7 tasks, ")

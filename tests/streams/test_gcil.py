@@ -271,3 +271,19 @@ def test_every_image_of_a_class_is_as_likely():
                     for s in range(1500))  # fmt: skip
     assert set(pairs) == set(combinations(range(6), 2))
     assert abs(chi_square(list(pairs.values()), [100] * 15)) < 3.5
+
+
+def test_longtail_weights_follow_the_order_of_classes():
+    """The first class of the order is drawn most: here the last label."""
+    many = source([400] * 5)
+    counts = Counter(
+        int(c)
+        for seed in range(800)
+        for task in gcil(many, "longtail", tasks=1, samples=60, decay=0.3, order=[4, 3, 2, 1, 0], seed=seed).tasks
+        for c in many.train_labels[task.train]
+    )
+    assert [c for c, _ in counts.most_common()] == [4, 3, 2, 1, 0]
+    same = gcil(many, "longtail", tasks=2, samples=20)
+    assert gcil(many, "longtail", tasks=2, samples=20, order=range(5)).fingerprint == same.fingerprint
+    with pytest.raises(UsageError, match="must name each of the classes"):
+        gcil(many, order=[0, 1])

@@ -99,6 +99,7 @@ class Method:
 
     draws: ClassVar[int] = 0  # independent replay batches a step
     joint: ClassVar[bool] = False  # learns all tasks at once
+    averages: ClassVar[bool] = False  # has memories that average weights, with a decay `alpha`
 
     @property
     def inference(self) -> str:

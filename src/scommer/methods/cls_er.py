@@ -25,6 +25,7 @@ class CLSER(Method):
     ramp: bool = True  # decay grows from 0.5
 
     draws: ClassVar[int] = 1
+    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "reg")

@@ -32,6 +32,7 @@ class SCoMMER(Coding, Method):
     answer: Literal["long_term", "working"] = "long_term"  # the memory of inference
 
     draws: ClassVar[int] = 1
+    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup")

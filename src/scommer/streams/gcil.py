@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from scommer.errors import UsageError, unknown
-from scommer.streams.stream import Source, Stream, Task, as_dataset, of_classes
+from scommer.streams.stream import Order, Source, Stream, Task, as_dataset, class_order, of_classes
 
 TRIES = 10_000  # draws of a task's labels until each chosen class appears
 
@@ -19,6 +19,7 @@ def gcil(
     samples: int = 1000,
     max_classes: int = 50,
     decay: float = 0.984,
+    order: Order = "given",
     seed: int = 1993,
     validation: float = 0.0,
     name: str = "gcil",
@@ -26,13 +27,15 @@ def gcil(
     """A generalised class-incremental stream over a data set or arrays (images, labels).
 
     The whole stream is drawn up front from a generator of its own, so it is the same for every method
-    and every seed of training. An image appears in one task only.
+    and every seed of training. An image appears in one task only. Under `longtail`, a class weighs decay^n,
+    n its place in the `order` of classes: by label, as listed, or shuffled by `seed`.
     """
     if tasks < 1 or samples < 1 or max_classes < 1 or not 0 < decay <= 1:
         raise UsageError("tasks, samples and max_classes must be at least 1, and decay in (0, 1]")
     if weights not in ("uniform", "longtail"):
         raise unknown("weights", weights, ("uniform", "longtail"))
     data = as_dataset(source, validation)
+    place = np.argsort(class_order(order, data.num_classes, seed))  # of each class in the order
     rng = np.random.default_rng(seed)
     labels = data.train_labels.numpy()
     left = {c: np.flatnonzero(labels == c) for c in range(data.num_classes)}
@@ -44,7 +47,7 @@ def gcil(
             raise UsageError(f"the training images ran out after {t} of {tasks} tasks: ask for fewer tasks or samples")
         count = int(rng.integers(1, min(max_classes, samples, len(available)) + 1))
         chosen = np.sort(rng.choice(available, count, replace=False))
-        weight = np.ones(count) if weights == "uniform" else decay ** chosen.astype(float)
+        weight = np.ones(count) if weights == "uniform" else decay ** place[chosen].astype(float)
         sizes = _sizes(rng, weight / weight.sum(), samples)
         train = []
         for c, size in zip(chosen.tolist(), sizes.tolist(), strict=True):
@@ -56,7 +59,7 @@ def gcil(
         if not len(test):
             raise UsageError(f"classes {sorted(seen)} have no test images: add some, or drop these classes")
         made.append(Task(torch.from_numpy(np.concatenate(train)), test, tuple(chosen.tolist())))
-    return Stream(name, "gcil", data, tuple(made))
+    return Stream(name, "gcil", data, tuple(made), validation)
 
 
 def _sizes(rng: np.random.Generator, probability: np.ndarray, samples: int) -> np.ndarray:

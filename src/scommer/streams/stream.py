@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from operator import index
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from scommer.data import Dataset, from_arrays
+from scommer.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,11 @@ class Stream:
     kind: Literal["class-il", "gcil"]
     data: Dataset
     tasks: tuple[Task, ...]
+    validation: float = 0.0  # share of the training images that takes the place of the test images
+
+    def __repr__(self) -> str:
+        images = sum(len(task.train) for task in self.tasks)
+        return f"Stream({self.name!r}, {self.kind}, {len(self.tasks)} tasks, {images} images of {self.data.name!r})"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -82,13 +90,38 @@ def as_dataset(source: Source, validation: float = 0.0) -> Dataset:
     With `validation`, that share of the training images takes the place of the test images, so that
     hyperparameters can be chosen without a look at the test set.
     """
+    if not isinstance(source, Dataset) and not (isinstance(source, tuple) and len(source) in (2, 4)):
+        raise UsageError(
+            f"a stream is made of a Dataset, (images, labels) or (images, labels, test images, test labels), "
+            f"not of a {type(source).__name__}"
+        )
     data = source if isinstance(source, Dataset) else from_arrays(*source)
+    if not 0 <= validation < 1:
+        raise UsageError(f"validation = {validation} is impossible: give the share to hold out, from 0 to below 1")
     if not validation:
         return data
     return from_arrays(
         data.train_images, data.train_labels,
         class_names=data.class_names, name=data.name, layout="NCHW", test_fraction=validation,
     )  # fmt: skip
+
+
+Order = Sequence[int] | Literal["given", "shuffled"]
+
+
+def class_order(order: Order, classes: int, seed: int) -> np.ndarray:
+    """In which order classes come: by label, as listed, or shuffled by `seed`."""
+    if isinstance(order, str):
+        if order not in ("given", "shuffled"):
+            raise unknown("class order", order, ("given", "shuffled"))
+        return np.arange(classes) if order == "given" else np.random.default_rng(seed).permutation(classes)
+    try:
+        listed = np.array([index(c) for c in order])
+    except TypeError:
+        listed = np.array([])
+    if sorted(listed) != list(range(classes)):
+        raise UsageError(f"the class order must name each of the classes 0 … {classes - 1} once; it is {order}")
+    return listed
 
 
 def of_classes(labels: Tensor, classes: Sequence[int]) -> Tensor:
