@@ -278,7 +278,7 @@ def choose_device(wanted: str | None) -> torch.device:
     try:
         device = torch.device(wanted)
         torch.ones(1, device=device).item()
-        if device.type == "cuda":
+        if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)  # graphs and streams are made on the current one
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise UsageError(

@@ -68,7 +68,7 @@ def test_the_summary_shows_every_memory_setting_and_measure():
         ["long_term", "Class-IL", "68.88", "24.88", "-24.88", "1.00"],
         ["long_term", "Task-IL", "93.00", "3.50", "-3.50", "41.00"],
     ]
-    assert "run  (in %)" in rendered(summary_table(TWO))
+    assert "run, in %" in rendered(summary_table(TWO))
 
 
 def test_the_memory_that_answers_is_marked():

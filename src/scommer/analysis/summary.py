@@ -19,7 +19,8 @@ SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 def summary_table(record: Record) -> Table:
     """Every memory and setting of one run; the memory that answers is marked."""
     gcil = record.stream["kind"] == "gcil"
-    table = Table(title=f"{record.name}  (in %)", title_justify="left")
+    title = f"{record.name}, in %"
+    table = Table(title=title, title_justify="left", min_width=len(title))
     table.add_column("memory", no_wrap=True)
     several = len(record.scores[record.inference]) > 1
     if several:
@@ -39,13 +40,11 @@ def summary_table(record: Record) -> Table:
 def matrix_table(record: Record, memory: str, setting: str = "class_il") -> Table:
     """R[t, i]: accuracy on each task's test set after each task; whole percents where there are many."""
     r = record.matrix(memory, setting)
-    title = f"{memory}, {SETTINGS[setting]}: accuracy on each task after each task (%)"
+    title = f"{memory}, {SETTINGS[setting]}: accuracy on each task after each (%)"
     many = r.shape[1] > 10
-    table = (
-        Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-        if many
-        else Table(title=title, title_justify="left")
-    )
+    table = Table(title=title, title_justify="left", min_width=None if many else len(title))
+    if many:
+        table.box, table.padding = None, (0, 1, 0, 0)
     table.add_column("" if many else "after", justify="right")
     for i in range(r.shape[1]):
         table.add_column(f"{i + 1}" if many else f"T{i + 1}", justify="right")
