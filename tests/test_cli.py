@@ -285,3 +285,17 @@ def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp
     code, _, err = call(capsys, "show", str(tmp_path))
     assert code == 2
     assert "is damaged" in err
+
+
+def test_table_prints_every_form_from_the_records_in_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    results = str(Path(__file__).parents[1] / "results")
+    for form in ("terminal", "markdown", "csv", "latex"):
+        code, out, _ = call(capsys, "table", "main", "--runs", results, "--as", form)
+        assert code == 0
+        assert "69.19" in out
+    _, done, _ = call(capsys, "table", "main", "--runs", results, "--done", "--as", "markdown")
+    assert "–" not in done
+    assert "scommer, 200" in done
+    code, _, err = call(capsys, "table", "main", "--as", "html")
+    assert code == 2
+    assert "unknown form" in err

@@ -338,6 +338,33 @@ def demo(
 
 
 @app.command()
+def table(
+    name: Annotated[str, typer.Argument(help="main, memories, ablation or sensitivity.", show_default=False)],
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = Path("results"),
+    form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
+    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers for which there is no run yet.")] = False,
+) -> None:
+    """Set our runs beside a table of the paper.
+
+    Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
+    standard deviations and, where there are several seeds, than two of our own.
+    """
+    from scommer.analysis import tables
+    from scommer.errors import unknown
+    from scommer.record import Record, find
+
+    forms = {"markdown": tables.as_markdown, "csv": tables.as_csv, "latex": tables.as_latex}
+    if form not in (*forms, "terminal"):
+        raise unknown("form", form, (*forms, "terminal"))
+    rows = tables.entries(name, (Record.load(folder) for folder in find(runs)))
+    rows = [e for e in rows if e.ours] if only_done else rows
+    if form == "terminal":
+        console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
+    else:
+        print(forms[form](rows), end="")
+
+
+@app.command()
 def bench(
     method: Annotated[str, typer.Option("--method", "-m", help="Whose step.")] = "scommer",
     network: Annotated[

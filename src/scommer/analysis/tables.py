@@ -1,0 +1,157 @@
+"""The paper's tables with our numbers beside its own, from records."""
+
+import csv
+import io
+import math
+import statistics
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from rich.table import Table
+
+from scommer import presets
+from scommer.errors import unknown
+from scommer.record import Record
+
+TABLES = ("main", "memories", "ablation", "sensitivity")
+SETTING_NAMES = {"class_il": "Class-IL", "task_il": "Task-IL"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number of a table: what the paper reports, and what our runs gave."""
+
+    row: str
+    stream: str
+    setting: str
+    paper: float
+    paper_std: float | None
+    ours: tuple[float, ...] = field(default=())  # a value a seed
+
+    @property
+    def mean(self) -> float:
+        """Of our seeds."""
+        return statistics.fmean(self.ours) if self.ours else math.nan
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over our seeds, of a sample; unknown for fewer than two."""
+        return statistics.stdev(self.ours) if len(self.ours) > 1 else math.nan
+
+    @property
+    def difference(self) -> float:
+        """Ours minus the paper's."""
+        return self.mean - self.paper
+
+    @property
+    def misses(self) -> bool:
+        """Further from the paper than two of its standard deviations, and than two of our own."""
+        spreads = [s for s in (self.paper_std, self.std) if s is not None and not math.isnan(s)]
+        return bool(self.ours and spreads) and all(abs(self.difference) > 2 * s for s in spreads)
+
+
+@cache
+def paper_numbers() -> dict[str, Any]:
+    """The tables of paper.toml."""
+    return tomllib.loads((files("scommer.analysis") / "paper.toml").read_text())
+
+
+def entries(table: str, records: Iterable[Record]) -> list[Entry]:
+    """A table's numbers in the paper's order, each with the runs that belong to it.
+
+    A run belongs to a number if its settings are exactly the preset's of that cell with the row's changes,
+    and it was scored on the test images.
+    """
+    if table not in TABLES:
+        raise unknown("table", table, TABLES)
+    numbers, records = paper_numbers()[table], list(records)
+    made = []
+    for row in numbers["rows"]:
+        for column, value in zip(numbers["columns"], row["values"], strict=True):
+            stream, setting = column.split("/")
+            found = [r for r in records if _belongs(r, stream, row)]
+            ours = tuple(r.accuracy(row.get("memory"), setting) for r in sorted(found, key=_seed))
+            made.append(Entry(_label(row), stream, setting, value[0], value[1] if len(value) > 1 else None, ours))
+    return made
+
+
+def _belongs(record: Record, stream: str, row: dict[str, Any]) -> bool:
+    method, buffer = row["method"], row.get("buffer")
+    wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": "official", "validation": 0.0}
+    if not wanted.items() <= record.experiment.items():
+        return False
+    settings = presets.as_dict(*presets.resolve(stream, method, buffer or 0, "official", row.get("settings", {})))
+    return settings == record.settings
+
+
+def _seed(record: Record) -> int:
+    seed: int = record.experiment["seed"]
+    return seed
+
+
+def _label(row: dict[str, Any]) -> str:
+    name = row.get("label") or row.get("memory") or row["method"]
+    further = row.get("memory") if "label" in row else row.get("buffer")
+    return f"{name}, {further}" if further else name
+
+
+HEAD = ("row", "stream", "setting", "ours", "seeds", "paper", "diff.", "")
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    return (
+        entry.row, entry.stream, SETTING_NAMES[entry.setting],
+        spread(entry.mean, entry.std) if entry.ours else "–", str(len(entry.ours)),
+        spread(entry.paper, entry.paper_std), f"{entry.difference:+.2f}" if entry.ours else "–",
+        "*" if entry.misses else "",
+    )  # fmt: skip
+
+
+def spread(mean: float, std: float | None) -> str:
+    """`69.19 ± 0.61`, or the mean alone."""
+    return f"{mean:.2f}" if std is None or math.isnan(std) else f"{mean:.2f} ± {std:.2f}"
+
+
+def as_table(title: str, rows: Sequence[Entry]) -> Table:
+    """For a terminal."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold underline")
+    for name in HEAD:
+        numbers = name in ("ours", "seeds", "paper", "diff.")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=name != "row")
+    for entry in rows:
+        table.add_row(*_cells(entry))
+    return table
+
+
+def as_markdown(rows: Sequence[Entry]) -> str:
+    """For a document."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    return "\n".join([*lines, *("| " + " | ".join(_cells(e)) + " |" for e in rows)]) + "\n"
+
+
+def as_csv(rows: Sequence[Entry]) -> str:
+    """For a spreadsheet: full numbers, empty where there are none."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["row", "stream", "setting", "mean", "std", "seeds", "paper_mean", "paper_std", "misses"])
+    for e in rows:
+        ours = ["" if math.isnan(v) else repr(v) for v in (e.mean, e.std)]
+        paper_std = "" if e.paper_std is None else e.paper_std
+        writer.writerow([e.row, e.stream, e.setting, *ours, len(e.ours), e.paper, paper_std, int(e.misses)])
+    return out.getvalue()
+
+
+def as_latex(rows: Sequence[Entry]) -> str:
+    """For a paper: a tabular with booktabs."""
+    lines = [r"\begin{tabular}{lllrrrrl}", r"\toprule", " & ".join(HEAD) + r" \\", r"\midrule"]
+    for entry in rows:
+        cells = [
+            c.replace("±", r"$\pm$").replace("%", r"\%").replace("π_s", r"$\pi_s$").replace("–", "--")
+            for c in _cells(entry)
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"

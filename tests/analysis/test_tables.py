@@ -1,0 +1,132 @@
+"""The paper's tables: its numbers against its source, ours against a hand computation."""
+
+import csv
+import io
+import math
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scommer import presets
+from scommer.analysis import tables
+from scommer.errors import UsageError
+from scommer.record import Record
+
+SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "scommer.tex"  # the paper, beside the repository
+
+
+def record(stream: str, method: str, buffer: int | None, seed: int, accuracy: float, **settings: Any) -> Record:
+    resolved = presets.as_dict(*presets.resolve(stream, method, buffer or 0, "official", settings))
+    experiment = {
+        "stream": stream,
+        "method": method,
+        "buffer": buffer,
+        "seed": seed,
+        "variant": "official",
+        "validation": 0.0,
+    }
+    memories = ("working", "long_term") if method == "scommer" else ("working",)
+    scores = {
+        m: {s: {"accuracy": accuracy - 10 * (m == "working" and len(memories) > 1)} for s in ("class_il", "task_il")}
+        for m in memories
+    }
+    return Record("r", experiment, resolved, {}, memories[-1], {}, {}, scores, {}, {}, {}, {})
+
+
+@pytest.mark.parametrize("label", ["tab:all-datasets", "tab:wm", "tab:abl", "tab:hyperparam"])
+def test_the_numbers_are_those_of_the_paper(label: str) -> None:
+    """Every number of the table's source, in its order."""
+    if not SOURCE.exists():
+        pytest.skip("the paper's source is not beside the repository")
+    text = SOURCE.read_text()
+    start = text.index(f"\\label{{{label}}}")
+    body = text[start : text.index(r"\end{tabular}", start)]
+    (table,) = (t for t in tables.paper_numbers().values() if label in t["source"])
+    ours = [number for row in table["rows"] for value in row["values"] for number in value]
+    if label == "tab:hyperparam":
+        found = [float(n) for pair in re.findall(r"& \d\.0 & ([\d.]+) & ([\d.]+)", body) for n in pair]
+    else:
+        found = [float(n) for pair in re.findall(r"([\d.]+)\}?\\tiny±([\d.]+)", body) for n in pair]
+    assert len(found) > 4
+    assert ours == found
+
+
+def test_ours_is_the_mean_and_deviation_over_seeds() -> None:
+    runs = [record("s-cifar10", "scommer", 200, seed, a) for seed, a in ((2, 70.0), (0, 67.0), (1, 68.0))]
+    entries = [e for e in tables.entries("main", runs) if e.ours]
+    assert [(e.row, e.stream, e.setting) for e in entries] == [
+        ("scommer, 200", "s-cifar10", "class_il"), ("scommer, 200", "s-cifar10", "task_il"),
+    ]  # fmt: skip
+    first = entries[0]
+    assert first.ours == (67.0, 68.0, 70.0)  # by seed
+    assert (first.paper, first.paper_std) == (69.19, 0.61)
+    assert first.mean == pytest.approx(205 / 3)
+    assert first.std == pytest.approx(math.sqrt(((67 - 205 / 3) ** 2 + (68 - 205 / 3) ** 2 + (70 - 205 / 3) ** 2) / 2))
+    assert first.difference == pytest.approx(205 / 3 - 69.19)
+    assert not first.misses
+    memories = {e.row: e.mean for e in tables.entries("memories", runs) if e.ours and e.setting == "class_il"}
+    assert memories == {"working, 200": pytest.approx(205 / 3 - 10), "long_term, 200": pytest.approx(205 / 3)}
+
+
+@pytest.mark.parametrize(
+    ("ours", "misses"),
+    [
+        ((69.19,), False), ((67.98,), False), ((67.96,), True),  # two of the paper's deviations: 1.22
+        ((67.9, 67.8), True),  # both seeds agree, and are off
+        ((60.0, 75.0), False),  # off, but our own seeds spread further
+        ((), False),
+    ],
+)  # fmt: skip
+def test_a_miss_is_outside_two_deviations_of_both(ours: tuple[float, ...], misses: bool) -> None:
+    assert tables.Entry("scommer, 200", "s-cifar10", "class_il", 69.19, 0.61, ours).misses is misses
+    if len(ours) > 1:
+        assert tables.Entry("x", "s", "class_il", 69.19, 0.61, ours).std == pytest.approx(statistics.stdev(ours))
+
+
+def test_only_runs_of_exactly_the_cell_belong() -> None:
+    others = [
+        record("s-cifar10", "scommer", 500, 0, 1.0),
+        record("s-cifar10", "scommer", 200, 0, 1.0, r=0.4),
+        record("s-cifar10", "scommer", 200, 0, 1.0, epochs=1),
+        record("s-cifar10", "er", 200, 0, 1.0),
+    ]
+    paper, held_out = (record("s-cifar10", "scommer", 200, 0, 1.0) for _ in range(2))
+    paper.experiment["variant"] = "paper"
+    held_out.experiment["validation"] = 0.1
+    for table in ("main", "memories"):
+        rows = tables.entries(table, [*others, paper, held_out])
+        assert not any(e.ours for e in rows if e.row == "scommer, 200" or e.row.endswith("long_term, 200"))
+    ablation = {e.row: e.ours for e in tables.entries("ablation", [record("s-cifar10", "er", 200, 0, 45.0)])}
+    assert ablation.pop("none (ER)") == (45.0,)
+    assert not any(ablation.values())
+    sparse = record("s-cifar10", "scommer", 200, 0, 60.0, dropout="none")
+    assert {e.row: e.ours for e in tables.entries("ablation", [sparse])}["no semantic dropout"] == (60.0,)
+    varied = record("s-cifar10", "scommer", 200, 0, 66.0, r=0.4, active=[0.9, 0.9, 0.9, 0.7], pi_s=3.0)
+    found = {e.row: e.ours for e in tables.entries("sensitivity", [varied]) if e.ours}
+    assert found == {"r 0.4, %k 0.7, π_s 3.0, working": (56.0,), "r 0.4, %k 0.7, π_s 3.0, long_term": (66.0,)}
+
+
+def test_every_form_tells_the_same() -> None:
+    runs = [record("s-cifar10", "scommer", 200, s, a) for s, a in enumerate((67.0, 67.5))]
+    rows = tables.entries("main", runs)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(tables.as_table("Table 1", rows))
+    terminal = console.export_text()
+    assert max(map(len, terminal.splitlines())) <= 80
+    for text in (terminal, tables.as_markdown(rows)):
+        assert re.search(r"67\.25 ± 0\.35\W+2\W+69\.19 ± 0\.61\W+-1\.94\W+\*", text)
+        assert text.count("…") == 0
+    assert "67.25 $\\pm$ 0.35 & 2 & 69.19 $\\pm$ 0.61 & -1.94 & *" in tables.as_latex(rows)
+    parsed = list(csv.DictReader(io.StringIO(tables.as_csv(rows))))
+    assert len(parsed) == len(rows) == 60
+    (mine,) = (r for r in parsed if r["mean"] and r["setting"] == "class_il")
+    assert (float(mine["mean"]), mine["seeds"], mine["misses"]) == (67.25, "2", "1")
+
+
+def test_an_unknown_table_is_refused() -> None:
+    with pytest.raises(UsageError, match="did you mean 'main'"):
+        tables.entries("mian", [])
