@@ -1,0 +1,82 @@
+"""The command line: thin. Each command looks things up, calls the package, and prints."""
+
+import re
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from scommer import __version__
+from scommer.cli import data, learning, looking
+from scommer.cli.common import console
+from scommer.errors import ScommerError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="""Neural networks that learn task after task without forgetting.
+
+    Try `scommer demo` first: it learns ten digits two at a time, with and without forgetting, in about a minute.""",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, and getting them.")
+app.add_typer(data_app, name="data")
+for command in (learning.run, learning.demo, looking.show, looking.table, looking.bench):
+    app.command()(command)
+app.command("list")(looking.list_)
+data_app.command()(data.get)
+data_app.command()(data.where)
+
+
+def main() -> None:
+    """Runs a command; what a user can mend is one line on stderr, never a traceback."""
+    try:
+        app(_spread(sys.argv[1:]))
+    except ScommerError as e:
+        _complain(str(e))
+        sys.exit(e.exit_code)
+    except RuntimeError as e:  # torch has no error of its own for it on a CPU
+        if not re.search("out of memory|allocate memory", str(e)):
+            raise
+        _complain("out of memory: a smaller network, batch or buffer needs less, and so do fewer seeds at once")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _complain("stopped")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True, highlight=False).print(f"scommer: {message}", markup=False, soft_wrap=True)
+
+
+def _spread(arguments: list[str]) -> list[str]:
+    """`--seeds 0 1 2` as the `--seeds 0 --seeds 1 --seeds 2` that the parser knows."""
+    spread: list[str] = []
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        spread.append(word)
+        if word == "--seeds" and words:
+            numbers = [n for n in words.pop(0).split(",") if n]
+            while words and words[0].isdigit():
+                numbers.append(words.pop(0))
+            spread += [part for n in numbers for part in (n, "--seeds")][:-1]
+    return spread
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"scommer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...

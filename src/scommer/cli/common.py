@@ -1,0 +1,17 @@
+"""What the commands share: the console and a few options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+console = Console(highlight=False)
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder of the data sets (default: $SCOMMER_DATA, then the user's cache)."),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one).")
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder in which each run gets a folder of its own.")]

@@ -1,0 +1,152 @@
+"""The commands that train: run and demo."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scommer.cli.common import DataOption, DeviceOption, OutOption, console
+from scommer.errors import ScommerError, UsageError
+
+
+def run(
+    stream: Annotated[str, typer.Argument(help="What to learn: see `scommer list`.", show_default=False)],
+    method: Annotated[str, typer.Option("--method", "-m", help="How to learn it.")] = "scommer",
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 200,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", "-s", help="Of the initial weights and all draws; the stream stays the same.  [default: 0]"
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seeds", help="Several seeds side by side: --seeds 0 1 2.", show_default=False),
+    ] = None,
+    variant: Annotated[
+        str, typer.Option("--variant", help="official: as published; paper: the text read literally.")
+    ] = "official",
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", help="Passes over each task (default: the preset's).")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Override a hyperparameter; may be repeated. `scommer list s-cifar10` shows them.",
+        ),
+    ] = None,
+    validation: Annotated[
+        float,
+        typer.Option(
+            "--validation",
+            help="Hold out this share of the training images and score on it, not on the test images.",
+        ),
+    ] = 0.0,
+    out: OutOption = Path("runs"),
+    data: DataOption = None,
+    device: DeviceOption = None,
+    save_weights: Annotated[
+        bool, typer.Option("--save-weights", help="Keep the final weights as weights.safetensors.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew, even if this run is finished or half done.")
+    ] = False,
+    capture: Annotated[
+        bool, typer.Option("--capture/--no-capture", help="On a GPU, replay each step as one CUDA graph.")
+    ] = True,
+    checkpoint_seconds: Annotated[
+        float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
+    ] = 60.0,
+) -> None:
+    """Learn a stream and leave a record.
+
+    The same command takes up a stopped run where it was, and shows a finished one.
+
+    Examples:
+    - `scommer run s-digits --method er --buffer 50`
+
+    - `scommer run s-cifar10 --buffer 200 --seed 1 --set r=0.4`
+
+    - `scommer run s-cifar10 --seeds 0 1 2`
+
+    """
+    from scommer import presets, running
+    from scommer.analysis.summary import matrix_table, summary_table
+    from scommer.experiment import Experiment
+    from scommer.progress import watch_for
+
+    overrides = dict(presets.parse(s) for s in settings or [])
+    if epochs is not None:
+        overrides["epochs"] = epochs
+    if seeds and seed is not None:
+        raise UsageError("give --seed or --seeds, not both")
+    wanted = [Experiment(stream, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
+    failure = None
+    try:
+        with _stoppable():
+            records = running.run_together(
+                wanted, out=out, data=data, device=device, watch=watch_for(console),
+                checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
+            )  # fmt: skip
+    except running.Failed as e:  # those that did not fail are shown
+        records, failure = e.records, e
+    for record in {r.name: r for r in records}.values():
+        console.print(matrix_table(record, record.inference))
+        console.print(summary_table(record))
+        console.print(f"record: {out / record.name}", soft_wrap=True)
+    if failure:
+        raise failure
+
+
+def demo(
+    out: OutOption = Path("runs/demo"),
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 30,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Of the initial weights and all draws.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if it was done before.")] = False,
+) -> None:
+    """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
+    from scommer import running
+    from scommer.analysis import heatmap
+    from scommer.analysis.summary import matrix_table, side_by_side, summary_table
+    from scommer.experiment import Experiment
+    from scommer.progress import watch_for
+
+    console.print("Five tasks of two digits each, one after the other; nothing is seen again but what memory keeps.\n")
+    records = []
+    for method in ("scommer", "sgd", "er"):
+        wanted = Experiment("s-digits", method, buffer, seed)
+        with _stoppable():
+            record = running.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
+        records.append(record)
+        console.print(f"{method}: {record.times['seconds']:.0f} s")
+        if method == "scommer":
+            console.print(matrix_table(record, record.inference))
+            console.print(summary_table(record))
+    console.print(side_by_side(records))
+    scommer, sgd, er = records
+    panels = [("SGD", sgd, "working"), ("ER", er, "working"),
+              ("SCoMMER, working", scommer, "working"), ("SCoMMER, long-term", scommer, "long_term")]  # fmt: skip
+    picture = out / "accuracy.png"
+    heatmap.save(heatmap.heatmap(panels), picture)
+    console.print(f"heatmaps of the accuracy matrices: {picture}", soft_wrap=True)
+
+
+class Stopped(ScommerError):
+    """A run was stopped on request."""
+
+    exit_code = 130
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Lets the message of a stopped run through, which the parser would keep to itself."""
+    from scommer.running import Interrupted
+
+    try:
+        yield
+    except Interrupted as e:
+        raise Stopped(str(e)) from None

@@ -1,0 +1,177 @@
+"""The commands that look: list, show, table and bench."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from scommer.cli.common import DeviceOption, console
+from scommer.errors import UsageError
+
+
+def list_(
+    stream: Annotated[
+        str | None, typer.Argument(help="Show this stream's presets and every setting.", show_default=False)
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Only this method's.")] = None,
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Presets for this buffer.")] = 200,
+    variant: Annotated[str, typer.Option("--variant", help="official or paper.")] = "official",
+) -> None:
+    """List streams, methods and presets; with a STREAM, its settings."""
+    from scommer import presets
+    from scommer.errors import unknown
+    from scommer.methods import METHODS
+    from scommer.streams import STREAMS
+
+    if method is not None and method not in METHODS:
+        raise unknown("method", method, METHODS)
+    if stream is not None:
+        if stream not in STREAMS:
+            raise unknown("stream", stream, STREAMS)
+        for name in [method] if method else METHODS:
+            made, training = presets.resolve(stream, name, buffer, variant)
+            table = Table(
+                "setting",
+                "value",
+                title=f"{stream}, {name}, buffer {buffer}, {variant}",
+                title_justify="left",
+            )
+            for key, value in presets.as_dict(made, training).items():
+                table.add_row(key, presets.written(value))
+            console.print(table)
+        return
+    streams = Table("stream", "data", "tasks", title="Streams", title_justify="left")
+    for name, (source, make) in STREAMS.items():
+        tasks = make.keywords.get("tasks", 20)  # type: ignore[attr-defined]
+        streams.add_row(name, source, str(tasks))
+    console.print(streams)
+    methods = Table("method", "what it does", title="Methods", title_justify="left")
+    for name, kind in METHODS.items():
+        methods.add_row(name, (kind.__doc__ or "").strip().splitlines()[0])
+    console.print(methods)
+    cells = Table("stream", *METHODS, title="Presets: buffers with values of their own", title_justify="left")
+    for name in STREAMS:
+        cells.add_row(name, *(presets.buffers(name, method) for method in METHODS))
+    console.print(cells)
+    console.print("Settings of a cell: scommer list s-cifar10 --method scommer --buffer 200")
+
+
+def show(
+    run_folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run's folder, finished or running.", show_default=False)
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as it is.")] = False,
+) -> None:
+    """Show a run: its result when finished, how far it is when not."""
+    from scommer.analysis.summary import matrix_table, summary_table
+    from scommer.presets import written
+    from scommer.record import Record
+
+    if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
+        try:
+            _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to go on") from None
+        return
+    record = Record.load(run_folder)
+    if as_json:
+        print((run_folder / "record.json").read_text(), end="")
+        return
+    for setting in record.matrices[record.inference]:
+        console.print(matrix_table(record, record.inference, setting))
+    console.print(summary_table(record))
+    settings = Table("setting", "value", title="Settings", title_justify="left")
+    for name, value in record.settings.items():
+        settings.add_row(name, written(value))
+    console.print(settings)
+    t, code = record.times, record.code
+    changed = " (with uncommitted changes)" if code["dirty"] else ""
+    lines = [
+        f"stream      {record.stream['name']}, fingerprint {record.stream['fingerprint']}",
+        f"code        {code['commit'] or 'no commit known'}{changed}, sources {code['sources']}",
+        f"device      {record.device['name']} ({record.device['precision']}), torch {record.versions['torch']}",
+        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps, finished {t['finished']}",
+    ]
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _show_progress(p: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(p))
+        return
+    done, total = p["steps"]
+    console.print(
+        f"{p['name']}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps saved)",
+        soft_wrap=True,
+    )
+    console.print(f"task {min(p['task'] + 1, p['tasks'])} of {p['tasks']}, epoch {p['epoch']} of {p['epochs']}")
+    for memory, row in p["scores"].items():
+        if "/" not in memory:
+            seen = ", ".join(f"{v:.1f}" for v in (row[: p["task"]] if p["tasks"] > 1 else row))
+            console.print(f"{memory}: Class-IL accuracy after task {p['task']}: {seen}")
+
+
+def table(
+    name: Annotated[str, typer.Argument(help="main, memories, ablation or sensitivity.", show_default=False)],
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = Path("results"),
+    form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
+    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers for which there is no run yet.")] = False,
+) -> None:
+    """Set our runs beside a table of the paper.
+
+    Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
+    standard deviations and, where there are several seeds, than two of our own.
+    """
+    from scommer.analysis import tables
+    from scommer.errors import unknown
+    from scommer.record import Record, find
+
+    forms = {"markdown": tables.as_markdown, "csv": tables.as_csv, "latex": tables.as_latex}
+    if form not in (*forms, "terminal"):
+        raise unknown("form", form, (*forms, "terminal"))
+    rows = tables.entries(name, (Record.load(folder) for folder in find(runs)))
+    rows = [e for e in rows if e.ours] if only_done else rows
+    if form == "terminal":
+        console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
+    else:
+        print(forms[form](rows), end="")
+
+
+def bench(
+    method: Annotated[str, typer.Option("--method", "-m", help="Whose step.")] = "scommer",
+    network: Annotated[
+        str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
+    ] = None,
+    classes: Annotated[int, typer.Option("--classes", help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", help="Steps to time for each row.")] = 50,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
+) -> None:
+    """Time a training step here: alone, side by side, and against its bare convolutions."""
+    from scommer.bench import bench as measure
+    from scommer.errors import unknown
+    from scommer.methods import METHODS
+    from scommer.running import choose_device
+
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    where = choose_device(device)
+    chosen = network or ("resnet18" if where.type == "cuda" else "small")
+    measured = measure(method, network=chosen, classes=classes, device=where, steps=steps)
+    if as_json:
+        print(json.dumps(measured.as_dict(), indent=1))
+        return
+    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}"
+    table = Table("step", title=title, title_justify="left")
+    for column in ("ms", "× networks", "× floor", "img/s", "MiB"):
+        table.add_column(column, justify="right")
+    for t in measured.timings:
+        bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions
+        ratios = [f"{t.ms / base:.2f}" if base > 0.01 else "–" for base in bases]
+        table.add_row(t.what, f"{t.ms:.2f}", *ratios, f"{t.images_per_second:,.0f}", f"{t.mib:,.0f}" if t.mib else "–")
+    table.add_section()
+    table.add_row("networks alone", f"{measured.bare_ms:.2f}")
+    table.add_row("convolutions alone (floor)", f"{measured.floor_ms:.2f}")
+    console.print(table)
