@@ -7,6 +7,7 @@ import re
 import sys
 import tarfile
 import threading
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
@@ -299,3 +300,14 @@ def test_table_prints_every_form_from_the_records_in_the_tree(capsys: pytest.Cap
     code, _, err = call(capsys, "table", "main", "--as", "html")
     assert code == 2
     assert "unknown form" in err
+
+
+def test_reproduce_lists_what_a_table_needs(capsys: pytest.CaptureFixture[str], cifar: Callable[[str], Path]) -> None:
+    results = str(Path(__file__).parents[1] / "results")
+    root = str(cifar("cifar10"))
+    code, out, err = call(
+        capsys, "reproduce", "ablation", "--seeds", "0", "1", "--runs", results, "--data", root, "--dry-run"
+    )
+    assert code == 0, err
+    assert re.search(r"1 of 10 runs are done; 9 to go, 702,000 steps, about [\d:]+ at", out)
+    assert call(capsys, "reproduce", "mian", "--dry-run")[0] == 2

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,18 @@ def run(
     weights: bool = False,
     fresh: bool = False,
     capture: bool = True,
+    minutes: float | None = None,
 ) -> Record:
     """Runs an experiment, or takes it up where it stopped, and returns its record.
 
     With `out`, the run has a folder `out/NAME` with checkpoints while it runs and its record when it is
     done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. `data`
-    is where data sets lie. On a GPU a step is replayed as one graph, unless `capture` is off.
+    is where data sets lie. On a GPU a step is replayed as one graph, unless `capture` is off. After so many
+    `minutes` a run that is not finished is saved and left, with the error TimeUp.
     """
     (record,) = run_together(
         [experiment], out=out, data=data, device=device, watch=watch, checkpoint_seconds=checkpoint_seconds,
-        weights=weights, fresh=fresh, capture=capture,
+        weights=weights, fresh=fresh, capture=capture, minutes=minutes,
     )  # fmt: skip
     return record
 
@@ -70,6 +73,7 @@ def run_together(
     weights: bool = False,
     fresh: bool = False,
     capture: bool = True,
+    minutes: float | None = None,
 ) -> list[Record]:
     """Runs experiments side by side, a step of each in turn; each is what `run` would make of it alone.
 
@@ -91,7 +95,7 @@ def run_together(
                     continue
             runs.append(Run(plan, where, watch, folder, capture))
         if runs:
-            _drive(runs, watch, checkpoint_seconds, weights)
+            _drive(runs, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
     made |= {run.plan.name: run.record for run in runs if run.record}
     failures = {run.plan.name: run.failure for run in runs if run.failure}
     if len(failures) == len(names) == 1:
@@ -115,14 +119,15 @@ def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool) -> Record 
     return Record.load(folder)
 
 
-def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool) -> None:
-    """A step of each run in turn until each has its record, or a failure."""
+def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds: float) -> None:
+    """A step of each run in turn until each has its record, or a failure, or the seconds are over."""
+    end = time.monotonic() + seconds
     going = {run: run.learner.learn() for run in runs}
     lead = max(going, key=Run.steps_left)  # the one that is watched
     watch.begin(lead.plan, lead.learner, len(runs))
     try:
         with interruptible() as asked:
-            while going and not asked:
+            while going and not asked and time.monotonic() < end:
                 for this, moments in list(going.items()):
                     try:
                         moment = next(moments, None)
@@ -143,7 +148,7 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool) -> None
             for this in going:
                 this.keep()
             if going:
-                raise Interrupted(list(going))
+                raise Interrupted(list(going)) if asked else TimeUp(list(going))
     finally:
         watch.end()
 
@@ -245,11 +250,28 @@ class Interrupted(KeyboardInterrupt):
     """Stopped on request, with everything saved."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        first = runs[0]
-        task = min(first.learner.task + 1, len(first.learner.phases))
-        where = f"task {task}, epoch {first.learner.epoch + 1}"
-        kept = f"saved in {', '.join(str(r.folder) for r in runs)}; run the same command to go on"
-        super().__init__(f"stopped at {where}: {kept if first.folder else 'nothing was kept: no folder was given'}")
+        super().__init__(f"stopped {_where(runs)}")
+
+
+class TimeUp(ScommerError):
+    """Stopped when its time was over, with everything saved."""
+
+    exit_code = 0
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__(f"time is up {_where(runs)}")
+
+
+def _where(runs: Sequence[Run]) -> str:
+    first = runs[0]
+    task = min(first.learner.task + 1, len(first.learner.phases))
+    folders = ", ".join(str(run.folder) for run in runs)
+    kept = (
+        f"saved in {folders}; run the same command to go on"
+        if first.folder
+        else "nothing was kept: no folder was given"
+    )
+    return f"at task {task}, epoch {first.learner.epoch + 1}: {kept}"
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from rich.table import Table
 
 from scommer import presets
 from scommer.errors import unknown
+from scommer.experiment import Experiment
+from scommer.methods import METHODS
 from scommer.record import Record
 
 TABLES = ("main", "memories", "ablation", "sensitivity")
@@ -77,6 +79,30 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
             ours = tuple(r.accuracy(row.get("memory"), setting) for r in sorted(found, key=_seed))
             made.append(Entry(_label(row), stream, setting, value[0], value[1] if len(value) > 1 else None, ours))
     return made
+
+
+def experiments(table: str, seeds: Iterable[int]) -> list[Experiment]:
+    """The runs that a table is drawn from, each once."""
+    if table not in TABLES:
+        raise unknown("table", table, TABLES)
+    numbers, seeds = paper_numbers()[table], list(seeds)
+    needed: dict[str, Experiment] = {}
+    for row in numbers["rows"]:
+        for column in numbers["columns"]:
+            for seed in seeds:
+                buffer = row.get("buffer", 200)  # means nothing to a method without replay
+                e = Experiment(column.split("/")[0], row["method"], buffer, seed, settings=row.get("settings", {}))
+                needed.setdefault(repr(e), e)
+    return list(needed.values())
+
+
+def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
+    """Whether one of the records is of this experiment."""
+    e = experiment
+    row: dict[str, Any] = {"method": e.method, "settings": e.settings}
+    if METHODS[e.method].draws:
+        row["buffer"] = e.buffer
+    return any(_seed(r) == e.seed and _belongs(r, str(e.stream), row) for r in records)
 
 
 def _belongs(record: Record, stream: str, row: dict[str, Any]) -> bool:

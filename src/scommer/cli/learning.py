@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from scommer.cli.common import DataOption, DeviceOption, OutOption, console
 from scommer.errors import ScommerError, UsageError
@@ -58,6 +59,9 @@ def run(
     capture: Annotated[
         bool, typer.Option("--capture/--no-capture", help="On a GPU, replay each step as one CUDA graph.")
     ] = True,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Save and stop after this long; the same command goes on.")
+    ] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
     ] = 60.0,
@@ -90,7 +94,8 @@ def run(
         with _stoppable():
             records = running.run_together(
                 wanted, out=out, data=data, device=device, watch=watch_for(console),
-                checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh, capture=capture,
+                checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
+                capture=capture, minutes=minutes,
             )  # fmt: skip
     except running.Failed as e:  # those that did not fail are shown
         records, failure = e.records, e
@@ -133,6 +138,48 @@ def demo(
     picture = out / "accuracy.png"
     heatmap.save(heatmap.heatmap(panels), picture)
     console.print(f"heatmaps of the accuracy matrices: {picture}", soft_wrap=True)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="main, memories, ablation or sensitivity.", show_default=False)],
+    seeds: Annotated[list[int] | None, typer.Option("--seeds", help="Seeds of every run.  [default: 0 1 2]")] = None,
+    results: Annotated[Path, typer.Option("--runs", help="Folder of the runs, done and to be done.")] = Path("results"),
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Stop cleanly after this long; the same command goes on.")
+    ] = None,
+    together: Annotated[int, typer.Option("--together", min=1, help="Runs side by side.")] = 4,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and how long they may take.")] = False,
+    data: DataOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """Run what a table of the paper still misses, in as many sittings as it takes."""
+    from scommer import reproduce as sittings
+    from scommer.progress import clock, watch_for
+
+    todo = sittings.wanted(name, seeds or [0, 1, 2], results, data)
+    table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
+    for w in todo:
+        e = w.experiment
+        changes = ", ".join(f"{k}={v}" for k, v in e.settings.items())
+        table.add_row(
+            str(e.stream), e.method, str(e.buffer), str(e.seed), changes, f"{w.steps:,}", "done" if w.done else ""
+        )
+    missing = [w for w in todo if not w.done]
+    if dry_run:
+        console.print(table)
+    steps, ms = sum(w.steps for w in missing), sittings.step_ms(results)
+    guess = f", about {clock(steps * ms / 1000)} at {ms:.1f} ms a step" if ms and missing else ""
+    console.print(
+        f"{len(todo) - len(missing)} of {len(todo)} runs are done; {len(missing)} to go, {steps:,} steps{guess}"
+    )
+    if dry_run or not missing:
+        return
+    with _stoppable():
+        finished = sittings.run_missing(
+            todo, results, together=together, minutes=minutes, data=data, device=device,
+            watch=watch_for(console), say=lambda line: console.print(line, markup=False, soft_wrap=True),
+        )  # fmt: skip
+    console.print(f"{finished} runs finished, {len(missing) - finished} to go")
 
 
 class Stopped(ScommerError):
