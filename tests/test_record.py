@@ -12,6 +12,7 @@ import torch
 
 import scommer
 from scommer import record as records
+from scommer.device import device_facts
 from scommer.errors import RunError, UsageError
 from scommer.record import Record
 
@@ -284,7 +285,7 @@ def test_this_code_is_identified():
 def test_versions_and_device_are_named():
     assert records.versions()["torch"] == torch.__version__
     assert records.versions()["scommer"] == scommer.__version__
-    facts = records.device_facts(torch.device("cpu"))
+    facts = device_facts(torch.device("cpu"))
     assert facts["type"] == "cpu"
     assert facts["name"]
     assert facts["precision"] == "fp32"

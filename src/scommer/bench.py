@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from scommer import presets, record as records
 from scommer.data import Dataset
+from scommer.device import device_facts
 from scommer.learner import Learner
 from scommer.streams import Stream, class_il
 
@@ -70,7 +71,7 @@ def bench(
         method, network, learner.training.batch, timings,
         floor_ms=_median_ms(convolutions(learner), steps, device),
         bare_ms=_median_ms(networks_alone(learner), steps, device),
-        device=records.device_facts(device), versions=records.versions(), code=records.code_identity(),
+        device=device_facts(device), versions=records.versions(), code=records.code_identity(),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from scommer import record as records
+from scommer.device import device_facts
 from scommer.evaluate import summary
 from scommer.experiment import Plan
 from scommer.learner import Learner
@@ -71,7 +72,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
         scores=scores,
         code={**records.code_identity(), "earlier": story["sources"][:-1]},
         versions=records.versions(),
-        device=records.device_facts(learner.device),
+        device=device_facts(learner.device),
         times={
             "started": story["started"],
             "finished": records.now(),

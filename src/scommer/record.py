@@ -134,16 +134,3 @@ def versions() -> dict[str, str]:
 def now() -> str:
     """The present moment, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def device_facts(device: torch.device) -> dict[str, Any]:
-    """Where it was computed."""
-    if device.type == "cuda":
-        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "precision": precision()}
-    name = platform.processor() or platform.machine()
-    return {"type": device.type, "name": name, "threads": torch.get_num_threads(), "precision": "fp32"}
-
-
-def precision() -> str:
-    """How float32 convolutions are computed on a GPU."""
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"

@@ -14,7 +14,8 @@ import safetensors.torch
 import torch
 
 from scommer import checkpoint, record as records
-from scommer.errors import RunError, ScommerError, UsageError
+from scommer.device import choose_device
+from scommer.errors import RunError, ScommerError
 from scommer.experiment import Experiment, Plan, prepare
 from scommer.files import write_atomically
 from scommer.harvest import final_weights, record_of
@@ -291,19 +292,3 @@ def interruptible() -> Iterator[list[int]]:
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
-
-
-def choose_device(wanted: str | None) -> torch.device:
-    """The device asked for, or a GPU where there is one."""
-    if wanted is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-        torch.ones(1, device=device).item()
-        if device.type == "cuda" and device.index is not None:
-            torch.cuda.set_device(device)  # graphs and streams are made on the current one
-    except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise UsageError(
-            f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): try --device cpu"
-        ) from None
-    return device

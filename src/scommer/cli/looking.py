@@ -151,9 +151,9 @@ def bench(
 ) -> None:
     """Time a training step here: alone, side by side, and against its bare convolutions."""
     from scommer.bench import bench as measure
+    from scommer.device import choose_device
     from scommer.errors import unknown
     from scommer.methods import METHODS
-    from scommer.running import choose_device
 
     if method not in METHODS:
         raise unknown("method", method, METHODS)
