@@ -50,4 +50,5 @@ def test_values_that_are_none_are_refused(wrong: dict[str, object]) -> None:
 def test_numpy_numbers_are_numbers() -> None:
     settings = {"epochs": np.int64(3), "lr": np.float32(0.5)}
     plan = prepare(Experiment("s-digits", "er", np.int64(20), np.int64(1), settings=settings))
+    assert plan.name.startswith("s-digits-er-20-seed1-")  # which is JSON's business too
     assert (plan.settings["epochs"], plan.settings["lr"], plan.facts["buffer"]) == (3, 0.5, 20)

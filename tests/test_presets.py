@@ -152,8 +152,6 @@ def test_a_stream_that_is_like_another_has_its_settings(stream, method, buffer):
 
 
 def test_a_stream_without_a_preset_has_the_default():
-    assert not presets.known("my-own")
-    assert presets.known("gcil-uniform")
     expect(settings("my-own", "er"), {"epochs": 20, "pad": 0, "flip": False})
     assert settings("my-own", "scommer") == settings("default", "scommer")
 

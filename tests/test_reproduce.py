@@ -72,3 +72,18 @@ def test_time_is_up_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
         run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path, minutes=0.0005)
     assert list(tmp_path.rglob("checkpoint-*"))
     assert run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path).times["steps"] == 44
+
+
+def test_a_run_that_fails_alone_does_not_keep_the_next_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"method": "sgd", "settings": {**QUICK, "lr": 1e30}, "values": [[20.0, 1.0]]},
+        {"method": "sgd", "settings": QUICK, "values": [[20.0, 1.0]]},
+    ]
+    numbers: dict[str, Any] = {"main": {"source": "made up", "columns": ["s-digits/class_il"], "rows": rows}}
+    monkeypatch.setattr(tables, "paper_numbers", lambda: numbers)
+    said: list[str] = []
+    assert run_missing(wanted("main", [0], tmp_path), tmp_path, together=1, device="cpu", say=said.append) == 1
+    assert len(said) == 1
+    assert "the loss became" in said[0]

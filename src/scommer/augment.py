@@ -14,7 +14,7 @@ class Augment:
         self,
         pad: int,
         flip: bool,
-        mean: Sequence[float],  # by channel, of pixels in 0 … 1
+        mean: Sequence[float],  # by channel or one for all, of pixels in 0 … 1
         std: Sequence[float],
         device: torch.device | str = "cpu",
     ) -> None:

@@ -37,8 +37,10 @@ class Experiment:
         if not isinstance(self.stream, str | Stream):
             raise UsageError(f"stream is a {type(self.stream).__name__}: give a name of `scommer list`, or a Stream")
         for name in ("buffer", "seed"):
-            if not isinstance(getattr(self, name), Integral):
-                raise UsageError(f"{name} = {getattr(self, name)!r} does not fit: expected a whole number")
+            value = getattr(self, name)
+            if not isinstance(value, Integral):
+                raise UsageError(f"{name} = {value!r} does not fit: expected a whole number")
+            object.__setattr__(self, name, int(value))  # NumPy's are no JSON
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ class Learner:
         self.stream, self.method, self.training, self.seed = stream, method, training, seed
         self.device = torch.device(device)
         data = stream.data
-        channels = data.image_shape[0]
-        mean, std = (_by_channel(n, v, channels) for n, v in (("mean", training.mean), ("std", training.std)))
-        self.augment = Augment(training.pad, training.flip, mean, std, self.device)
+        _check_channels(training, data.image_shape[0])
+        self.augment = Augment(training.pad, training.flip, training.mean, training.std, self.device)
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
         self.mind = method.mind(Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device))
@@ -92,9 +91,8 @@ class Learner:
         return self.steps_per_epoch(self.task)
 
     def steps_per_epoch(self, task: int) -> int:
-        """Steps an epoch of any task; a last partial batch is dropped unless it is the only one."""
-        n, size = len(self.phases[task]), self.training.batch
-        return max(1, n // size) if self.training.drop_last else -(-n // size)
+        """Steps an epoch of any task."""
+        return self.training.steps(len(self.phases[task]))
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -224,9 +222,8 @@ class Learner:
         return {"augment": self.augmenting, "order": self.ordering, **self.mind.generators()}
 
 
-def _by_channel(name: str, value: tuple[float, ...], channels: int) -> tuple[float, ...]:
-    if len(value) not in (1, channels):
-        raise UsageError(
-            f"{name} has {len(value)} values, but the images have {channels} channels: give one, or one each"
-        )
-    return value * channels if len(value) == 1 else value
+def _check_channels(training: Training, channels: int) -> None:
+    for name in ("mean", "std"):
+        n = len(getattr(training, name))
+        if n not in (1, channels):
+            raise UsageError(f"{name} has {n} values, but the images have {channels} channels: give one, or one each")

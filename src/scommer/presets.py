@@ -58,16 +58,12 @@ def buffers(stream: str, method: str) -> str:
     return ", ".join(map(str, _sizes(cell))) or ("any" if cell else "–")
 
 
-def known(stream: str) -> bool:
-    """Whether the presets speak of a stream."""
-    return stream in presets()["stream"]
-
-
 def _lineage(stream: str) -> list[str]:
     """A stream and those it is like, from the furthest to itself; `default` for one without a preset."""
-    if not known(stream):
+    tables = presets()["stream"]
+    if stream not in tables:
         return [DEFAULT]
-    like = presets()["stream"][stream].get("like")
+    like = tables[stream].get("like")
     return [*(_lineage(like) if like else []), stream]
 
 

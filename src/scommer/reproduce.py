@@ -8,9 +8,10 @@ from math import inf
 from pathlib import Path
 
 from scommer.analysis import tables
+from scommer.errors import RunError
 from scommer.experiment import Experiment, prepare
 from scommer.record import Record, find
-from scommer.running import Failed, TimeUp, Watch, run_together
+from scommer.running import TimeUp, Watch, run_together
 from scommer.streams import Stream
 
 
@@ -34,7 +35,7 @@ def wanted(table: str, seeds: Iterable[int], results: Path, data: Path | None = 
 def _steps(experiment: Experiment, data: Path | None, loaded: dict[tuple[str, float], Stream]) -> int:
     plan = prepare(experiment, data, loaded)
     t = plan.training
-    return sum(t.epochs * max(1, len(phase) // t.batch) for phase in plan.stream.phases(plan.method.joint))
+    return sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
 
 
 def step_ms(results: Path) -> float | None:
@@ -57,18 +58,17 @@ def run_missing(
     """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
     end = inf if minutes is None else time.monotonic() + 60 * minutes
     missing = [w.experiment for w in todo if not w.done]
-    finished = 0
+    before = len(find(results))
     for start in range(0, len(missing), together):
         group = missing[start : start + together]
         left = None if end == inf else (end - time.monotonic()) / 60
         if left is not None and left <= 0:
             break
         try:
-            finished += len(run_together(group, out=results, data=data, device=device, watch=watch, minutes=left))
+            run_together(group, out=results, data=data, device=device, watch=watch, minutes=left)
         except TimeUp as e:
             say(str(e))
             break
-        except Failed as e:
-            finished += len(e.records)
+        except RunError as e:  # the other groups are still worth running
             say(str(e))
-    return finished
+    return len(find(results)) - before

@@ -49,9 +49,8 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
         raise unknown("memory", name, memories)
     network = _network(record.settings, record.stream).to(device)
     network.load_state_dict({k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")})
-    s, channels = record.settings, record.stream["image_shape"][0]
-    mean, std = (v * channels if len(v) == 1 else v for v in (s["mean"], s["std"]))
-    return Trained(network, Augment(0, False, mean, std, device), tuple(record.stream["classes"]))
+    augment = Augment(0, False, record.settings["mean"], record.settings["std"], device)
+    return Trained(network, augment, tuple(record.stream["classes"]))
 
 
 def _network(settings: Mapping[str, Any], stream: Mapping[str, Any]) -> nn.Module:

@@ -28,6 +28,10 @@ class Training:
     mean: tuple[float, ...] = (0.5,)  # of normalisation, by channel
     std: tuple[float, ...] = (0.5,)
 
+    def steps(self, images: int) -> int:
+        """Steps an epoch of so many images; a last partial batch is dropped unless it is the only one."""
+        return max(1, images // self.batch) if self.drop_last else -(-images // self.batch)
+
     def __post_init__(self) -> None:
         sizes = [name for name in ("width", "depth", "stages") if getattr(self, name) is not None]
         within(self, 1, inf, "epochs", "batch", "replay", *sizes)

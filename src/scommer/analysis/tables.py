@@ -14,13 +14,13 @@ from typing import Any
 from rich.table import Table
 
 from scommer import presets
+from scommer.analysis.summary import SETTINGS
 from scommer.errors import unknown
 from scommer.experiment import Experiment
 from scommer.methods import METHODS
 from scommer.record import Record
 
 TABLES = ("main", "memories", "ablation", "sensitivity")
-SETTING_NAMES = {"class_il": "Class-IL", "task_il": "Task-IL"}
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ HEAD = ("row", "stream", "setting", "ours", "seeds", "paper", "diff.", "")
 
 def _cells(entry: Entry) -> tuple[str, ...]:
     return (
-        entry.row, entry.stream, SETTING_NAMES[entry.setting],
+        entry.row, entry.stream, SETTINGS[entry.setting],
         spread(entry.mean, entry.std) if entry.ours else "–", str(len(entry.ours)),
         spread(entry.paper, entry.paper_std), f"{entry.difference:+.2f}" if entry.ours else "–",
         "*" if entry.misses else "",

@@ -1,4 +1,4 @@
-"""The commands that train: run and demo."""
+"""The commands that train: run, demo and reproduce."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,13 +70,13 @@ def run(
 
     The same command takes up a stopped run where it was, and shows a finished one.
 
-    Examples:
+    Such as:
+
     - `scommer run s-digits --method er --buffer 50`
 
     - `scommer run s-cifar10 --buffer 200 --seed 1 --set r=0.4`
 
     - `scommer run s-cifar10 --seeds 0 1 2`
-
     """
     from scommer import presets, running
     from scommer.analysis.summary import matrix_table, summary_table

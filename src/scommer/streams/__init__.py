@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from scommer import data
-from scommer.errors import UsageError, unknown
+from scommer.errors import unknown
 from scommer.streams.class_il import class_il
 from scommer.streams.gcil import gcil
 from scommer.streams.stream import Stream, Task
@@ -26,8 +26,6 @@ def load(name: str, root: Path | None = None, validation: float = 0.0) -> Stream
     """A stream by name, from the data directory `root`."""
     if name not in STREAMS:
         raise unknown("stream", name, STREAMS)
-    if not 0 <= validation < 1:
-        raise UsageError(f"validation = {validation} is impossible: give the share to hold out, from 0 to below 1")
     source, make = STREAMS[name]
     return make(data.load(source, root), validation=validation, name=name)
 
