@@ -1,6 +1,7 @@
 """The examples in the documents run, and what they name exists."""
 
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,25 @@ def test_the_results_in_the_readme_are_those_of_the_records() -> None:
         }
         (record,) = (r for r in records if wanted.items() <= r.experiment.items())
         assert (long_term, working) == (f"{record.accuracy('long_term'):.2f}", f"{record.accuracy('working'):.2f}")
+
+
+def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
+    records = [Record.load(folder) for folder in find(ROOT / "docs" / "records")]
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| (\d) of (\d) \|$", (ROOT / "README.md").read_text(), re.M)
+    assert len(rows) == 2
+    for buffer, scommer, er, ahead, seeds in rows:
+        found = {
+            method: {
+                r.experiment["seed"]: r.accuracy()
+                for r in records
+                if (r.experiment["method"], r.experiment["buffer"]) == (method, int(buffer))
+            }
+            for method in ("scommer", "er")
+        }
+        assert found["scommer"].keys() == found["er"].keys() == set(range(int(seeds)))
+        assert scommer == f"{statistics.fmean(found['scommer'].values()):.1f}"
+        assert er == f"{statistics.fmean(found['er'].values()):.1f}"
+        assert int(ahead) == sum(found["er"][s] > found["scommer"][s] for s in found["er"])
 
 
 def test_the_table_of_variants_tells_what_the_presets_hold() -> None:
