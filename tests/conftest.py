@@ -8,6 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on a CPU too, slowly; read when Triton is imported
 
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 PACKED = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"  # a packed copy beside the repository

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scommer.bench import Learner, _learner, _random_stream, bench, convolutions, networks_alone
+from scommer.bench import Learner, Setting, bench, convolutions, networks_alone, random_stream
 from scommer.cli import main
 
 
@@ -35,7 +35,7 @@ def counted(work: Any) -> dict[tuple[str, int], int]:
 
 
 def small(method: str) -> Learner:
-    return _learner(_random_stream(10, 8), method, "small", torch.device("cpu"), 0, capture=False)
+    return Setting(random_stream(10, 8), method, "small", torch.device("cpu"), "fp32").learner()
 
 
 # a small network has a stem, four convolutions in two blocks, and one shortcut
@@ -70,6 +70,9 @@ def test_a_bench_is_complete() -> None:
         assert t["images_per_second"] == pytest.approx(32 / t["ms"] * 1000)
     assert measured["floor_ms"] > 0
     assert measured["bare_ms"] > 0
+    assert measured["start_s"] > 0
+    assert (measured["tested"], measured["views"]) == (100, 1)
+    assert measured["score_s"] > 0
     assert measured["device"]["type"] == "cpu"
     assert measured["versions"]["torch"] == torch.__version__
 

@@ -1,20 +1,32 @@
 """On a GPU: a step replayed as a graph has the effect of the step itself."""
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import scommer.learner
+from scommer.capture import captured
 from scommer.data import load
+from scommer.device import Precision
+from scommer.experiment import Experiment
 from scommer.learner import Learner
 from scommer.methods import METHODS
 from scommer.presets import resolve
+from scommer.running import run
 from scommer.streams import class_il
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.filterwarnings("default"),  # the compiler has warnings of its own
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+
+
+State = dict[str, torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
@@ -27,34 +39,97 @@ def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def learner(method: str, capture: bool) -> Learner:
-    made, training = resolve("s-digits", method, 30, "official", {"epochs": 2})
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled functions round otherwise than the plain ones."""
+    monkeypatch.setattr(scommer.learner, "captured", partial(captured, compile=False))
+
+
+def learner(
+    method: str, capture: bool = True, seed: int = 1, precision: Precision = "fp32", **settings: Any
+) -> Learner:
+    made, training = resolve("s-digits", method, 30, "official", {"epochs": 2, **settings})
     stream = class_il(load("digits"), tasks=5)
-    return Learner(stream, made, training, buffer=30, seed=1, device="cuda", capture=capture)
+    return Learner(stream, made, training, buffer=30, seed=seed, device="cuda", precision=precision, capture=capture)
 
 
-def advance(learner: Learner, steps: int) -> dict[str, torch.Tensor]:
+def state(learner: Learner) -> State:
+    tensors, _ = learner.state()
+    return {name: t.clone().cpu() for name, t in tensors.items() if not name.startswith("scores")}
+
+
+def advance(learner: Learner, steps: int) -> State:
     moments = learner.learn()
-    while steps:
-        steps -= next(moments) == "step"
-    return {name: t.clone() for name, t in learner.state()[0].items() if not name.startswith("scores")}
+    while learner.steps[0] < steps:
+        next(moments)
+    return state(learner)
 
 
+def different(a: State, b: State) -> list[str]:
+    assert a.keys() == b.keys()
+    return [name for name in a if not torch.equal(a[name], b[name])]
+
+
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("method", METHODS)
 def test_captured_equals_eager_over_fifty_steps(method: str) -> None:
     graph, plain = (advance(learner(method, capture), 50) for capture in (True, False))
-    assert graph.keys() == plain.keys()
-    different = [name for name in plain if not torch.equal(graph[name].cpu(), plain[name].cpu())]
-    assert different == []
+    assert different(graph, plain) == []
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_resumed_run_equals_an_uninterrupted_one() -> None:
-    whole = advance(learner("scommer", True), 60)
-    first = learner("scommer", True)
+    whole = advance(learner("scommer"), 60)
+    first = learner("scommer")
     advance(first, 25)
     tensors, values = first.state()
-    second = learner("scommer", True)
+    second = learner("scommer")
     second.restore({name: t.cpu() for name, t in tensors.items()}, values)
-    rest = advance(second, 35)
-    different = [name for name in whole if not torch.equal(whole[name].cpu(), rest[name].cpu())]
-    assert different == []
+    assert different(whole, advance(second, 60)) == []
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_learners_side_by_side_equal_each_alone() -> None:
+    wanted = [("scommer", 1), ("scommer", 2), ("cls-er", 1)]
+    alone = [advance(learner(method, seed=seed), 40) for method, seed in wanted]
+    learners = [learner(method, seed=seed) for method, seed in wanted]
+    going = [each.learn() for each in learners]
+    while learners[0].steps[0] < 40:
+        for moments in going:
+            next(moments)
+    for each, expected in zip(learners, alone, strict=True):
+        assert different(state(each), expected) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_compiled_is_near_to_eager(method: str) -> None:
+    """A few steps: what rounding changes grows from step to step."""
+    graph, plain = (advance(learner(method, capture), 8)["mind/working/theta"] for capture in (True, False))
+    assert (graph - plain).norm() / plain.norm() < 1e-4
+
+
+def test_on_a_gpu_a_step_is_what_it_is_on_a_cpu() -> None:
+    """The fused kernels against the plain path, through a whole network: one step, without draws."""
+    settings = {"pad": 0, "dropout": "none", "network": "resnet18", "width": 16, "active": [0.9, 0.9, 0.9, 0.8]}
+    made, training = resolve("s-digits", "scommer", 30, "official", settings)
+    stream = class_il(load("digits"), tasks=5)
+    both = [
+        advance(Learner(stream, made, training, buffer=30, seed=1, device=device, capture=False), 1)
+        for device in ("cpu", "cuda")
+    ]
+    for name in ("theta", "statistics"):
+        cpu, gpu = (s[f"mind/working/{name}"] for s in both)
+        assert (cpu - gpu).norm() / cpu.norm() < 1e-4
+
+
+def test_bf16_is_near_to_fp32() -> None:
+    half, full = (advance(learner("scommer", precision=p, network="small"), 5) for p in ("bf16", "fp32"))
+    a, b = half["mind/working/theta"], full["mind/working/theta"]
+    assert 0 < (a - b).norm() / b.norm() < 0.02
+
+
+def test_a_run_in_bf16_learns(tmp_path: Path) -> None:
+    wanted = Experiment("s-digits", "scommer", 30)
+    record = run(wanted, out=tmp_path, device="cuda", precision="bf16", weights=True)
+    assert record.device["precision"] == "bf16"
+    assert record.scores["long_term"]["class_il"]["accuracy"] > 60

@@ -288,5 +288,4 @@ def test_versions_and_device_are_named():
     facts = device_facts(torch.device("cpu"))
     assert facts["type"] == "cpu"
     assert facts["name"]
-    assert facts["precision"] == "fp32"
     assert facts["threads"] == torch.get_num_threads()

@@ -371,7 +371,8 @@ def test_semantic_retention_is_as_frequent_as_p_s_of_the_class():
 
 def test_heterogeneous_retention_of_busy_units_is_rarer():
     c = code(pi_h=5.0, heterogeneous_draw="sample", active=(0.5, 0.4))  # int(1.1 · 0.4 · 10) = 4 retained
-    c.a_g[1] += torch.arange(10) * 100
+    c.a_s[1][2] += torch.arange(10) * 60  # whatever the class
+    c.a_s[1][3] += torch.arange(10) * 40
     c.refresh_heterogeneous()
     found = c.keep(torch.zeros(4000, dtype=torch.int64))[1].mean(0).numpy()
     weight = np.exp(-5 * np.arange(10) / 9)
@@ -393,11 +394,11 @@ def test_masks_are_a_function_of_the_generator():
 def test_the_state_is_live_and_named():
     c = code()
     state = c.tensors()
-    assert set(state) == {f"{kind}.{l}" for kind in ("a_g", "a_s", "p_h", "p_s") for l in (1, 2)}
+    assert set(state) == {f"{kind}.{l}" for kind in ("a_s", "p_h", "p_s") for l in (1, 2)}
     c.count([torch.ones(1, n, dtype=torch.bool) for n in UNITS], torch.tensor([3]))
     c.refresh_semantic()
     c.refresh_heterogeneous()
-    assert state["a_g.1"].tolist() == [1] * 6
+    assert [a_g.tolist() for a_g in c.a_g] == [[1] * 6, [1] * 10]
     assert state["a_s.2"][3].tolist() == [1] * 10
     assert state["p_s.2"][3].min() > 0.8
     assert state["p_h.2"].max() < 0.01

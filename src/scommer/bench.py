@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from scommer import presets, record as records
 from scommer.data import Dataset
-from scommer.device import device_facts
+from scommer.device import Precision, device_facts
 from scommer.learner import Learner
 from scommer.streams import Stream, class_il
 
@@ -39,6 +39,10 @@ class Bench:
     timings: list[Timing]
     floor_ms: float  # the convolutions of a step alone
     bare_ms: float  # the networks of a step alone: forward and backward
+    start_s: float  # from nothing to the first step (on a GPU: the first captured one)
+    score_s: float  # all memories on all test images
+    tested: int  # how many images that is
+    views: int  # and how many memories
     device: dict[str, Any]
     versions: dict[str, str]
     code: dict[str, Any]
@@ -48,6 +52,26 @@ class Bench:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is timed."""
+
+    stream: Stream
+    method: str
+    network: str
+    device: torch.device
+    precision: Precision
+
+    def learner(self, seed: int = 0, capture: bool = False) -> Learner:
+        """A learner with the published settings."""
+        settings = {"network": self.network, "epochs": 10**6}
+        method, training = presets.resolve("s-cifar10", self.method, 200, "official", settings)
+        return Learner(
+            self.stream, method, training, buffer=200, seed=seed,
+            device=self.device, precision=self.precision, capture=capture,
+        )  # fmt: skip
+
+
 def bench(
     method: str = "scommer",
     *,
@@ -55,48 +79,73 @@ def bench(
     classes: int = 10,
     size: int = 32,
     device: torch.device | str = "cpu",
+    precision: Precision = "fp32",
     steps: int = 30,
     cohorts: tuple[int, ...] = COHORTS,
 ) -> Bench:
-    """Times steps on random images: eager, captured where there is a GPU, and several learners in turn."""
+    """Times steps on random images: eager, captured where there is a GPU, and several learners side by side."""
     device = torch.device(device)
-    stream = _random_stream(classes, size)
     gpu = device.type == "cuda"
-    timings = []
-    if gpu:
-        timings.append(_time_learners(stream, method, network, device, 1, steps, capture=False))
-    timings += [_time_learners(stream, method, network, device, n, steps, capture=True) for n in cohorts]
-    learner = _learner(stream, method, network, device, 0, capture=False)
+    tested = 10_000 if gpu else 100
+    setting = Setting(random_stream(classes, size, tested), method, network, device, precision)
+    start_s = _start(setting)
+    timings = [_time_learners(setting, 1, steps, capture=False)] if gpu else []
+    timings += [_time_learners(setting, n, steps, capture=True) for n in cohorts]
+    learner = setting.learner()
+    views, score_s = _score(learner)
     return Bench(
         method, network, learner.training.batch, timings,
-        floor_ms=_median_ms(convolutions(learner), steps, device),
-        bare_ms=_median_ms(networks_alone(learner), steps, device),
-        device=device_facts(device), versions=records.versions(), code=records.code_identity(),
+        floor_ms=_median_ms(_graph(convolutions(learner), device), steps, device),
+        bare_ms=_median_ms(_graph(networks_alone(learner), device), steps, device),
+        start_s=start_s, score_s=score_s, tested=tested, views=views,
+        device={**device_facts(device), "precision": precision},
+        versions=records.versions(), code=records.code_identity(),
     )  # fmt: skip
 
 
-def _random_stream(classes: int, size: int) -> Stream:
+def random_stream(classes: int, size: int, tested: int = 100) -> Stream:
+    """Random images of one task."""
     draw = torch.Generator().manual_seed(0)
-    n = 2048
+    n = max(2048, tested)
     images = torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=draw)
     labels = torch.arange(n) % classes
     names = tuple(map(str, range(classes)))
-    return class_il(Dataset("random", images, labels, images[:classes], labels[:classes], names), tasks=1)
+    return class_il(Dataset("random", images, labels, images[:tested], labels[:tested], names), tasks=1)
 
 
-def _learner(stream: Stream, method: str, network: str, device: torch.device, seed: int, capture: bool) -> Learner:
-    settings = {"network": network, "epochs": 10**6}
-    made, training = presets.resolve("s-cifar10", method, 200, "official", settings)
-    return Learner(stream, made, training, buffer=200, seed=seed, device=device, capture=capture)
-
-
-def _time_learners(
-    stream: Stream, method: str, network: str, device: torch.device, n: int, steps: int, capture: bool
-) -> Timing:
-    learners = [_learner(stream, method, network, device, seed, capture) for seed in range(n)]
-    going = [learner.learn() for learner in learners]
+def _settled(device: torch.device) -> float:
     if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _start(setting: Setting) -> float:
+    """Seconds from making a learner until a step is done that is like all later ones."""
+    begun = _settled(setting.device)
+    moments = setting.learner(capture=True).learn()
+    for _ in range(5 if setting.device.type == "cuda" else 1):  # nothing to recall, three eager, one recorded
+        next(moments)
+    return _settled(setting.device) - begun
+
+
+def _score(learner: Learner) -> tuple[int, float]:
+    """How many memories there are, and seconds for all of them to answer for all test images."""
+    next(learner.learn())  # so that there is something to recall
+    times = []
+    for _ in range(2):  # libraries choose their kernels in the first
+        begun = _settled(learner.device)
+        learner.score()
+        times.append(_settled(learner.device) - begun)
+    return len(learner.scores), times[-1]
+
+
+def _time_learners(setting: Setting, n: int, steps: int, capture: bool) -> Timing:
+    device = setting.device
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
+    learners = [setting.learner(seed, capture) for seed in range(n)]
+    going = [learner.learn() for learner in learners]
 
     def together() -> None:
         for moments in going:
@@ -111,20 +160,31 @@ def _time_learners(
 
 
 def _median_ms(work: Callable[[], None], steps: int, device: torch.device) -> float:
-    def settled() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    for _ in range(max(3, steps // 5)):  # libraries choose their kernels, graphs are recorded
+    for _ in range(6):  # libraries choose their kernels, graphs are recorded
         work()
     times = []
     for _ in range(5):
-        start = settled()
-        for _ in range(max(1, steps // 5)):
+        start, each = _settled(device), max(1, steps // 5)
+        for _ in range(each):
             work()
-        times.append((settled() - start) / max(1, steps // 5))
+        times.append((_settled(device) - start) / each)
     return 1000 * statistics.median(times)
+
+
+def _graph(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """The work as one graph on a GPU, so that only its kernels count."""
+    if device.type != "cuda":
+        return work
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    return graph.replay
 
 
 def _passes(learner: Learner) -> tuple[int, int]:
@@ -136,12 +196,12 @@ def _passes(learner: Learner) -> tuple[int, int]:
 def networks_alone(learner: Learner) -> Callable[[], None]:
     """Forward and backward of working memory and forward of the others, on as many images as a step."""
     trained, answered = _passes(learner)
-    x = torch.randn(max(trained, answered), *learner.stream.data.image_shape, device=learner.device)
-    x = x.contiguous(memory_format=torch.channels_last)
-    memories = list(learner.mind.long_term.values())
+    x = _images(learner, max(trained, answered))
+    working, memories = learner.mind.working, list(learner.mind.long_term.values())
 
     def work() -> None:
-        learner.mind.working(x[:trained]).logits.sum().backward()
+        torch.autograd.grad(working(x[:trained]).logits.sum(), working.parameters)
+        working.beside.join()
         for memory in memories:
             memory.retrieve(x[: answered // len(memories)])
 
@@ -152,14 +212,15 @@ def convolutions(learner: Learner) -> Callable[[], None]:
     """The convolutions of a step and nothing else: what no implementation can do without."""
     trained, answered = _passes(learner)
     layers = [
-        (conv, x[:1].expand(trained, -1, -1, -1).contiguous(memory_format=torch.channels_last).requires_grad_())
-        for conv, x in _inputs(learner)
+        (conv, x[:1].expand(trained, -1, -1, -1).contiguous(memory_format=torch.channels_last).requires_grad_(i > 0))
+        for i, (conv, x) in enumerate(_inputs(learner))
     ]
 
     def work() -> None:
         for conv, x in layers:
             y = F.conv2d(x, conv.weight, None, conv.stride, conv.padding)
-            torch.autograd.grad(y, (x, conv.weight), y.detach())
+            wanted = (x, conv.weight) if x.requires_grad else (conv.weight,)
+            torch.autograd.grad(y, wanted, y.detach())
             with torch.no_grad():
                 if answered:
                     F.conv2d(x[:answered], conv.weight, None, conv.stride, conv.padding)
@@ -167,8 +228,13 @@ def convolutions(learner: Learner) -> Callable[[], None]:
     return work
 
 
+def _images(learner: Learner, n: int) -> Tensor:
+    x = torch.randn(n, *learner.stream.data.image_shape, device=learner.device)
+    return x.to(learner.augment.dtype, memory_format=torch.channels_last)
+
+
 def _inputs(learner: Learner) -> list[tuple[nn.Conv2d, Tensor]]:
-    """Each convolution of working memory with an input of its shape."""
+    """Each convolution of working memory with an input of its shape; the images come first."""
     seen: list[tuple[nn.Conv2d, Tensor]] = []
     network = learner.mind.working.network
     hooks = [
@@ -176,7 +242,7 @@ def _inputs(learner: Learner) -> list[tuple[nn.Conv2d, Tensor]]:
         for m in network.modules()
         if isinstance(m, nn.Conv2d)
     ]
-    network(torch.randn(2, *learner.stream.data.image_shape, device=learner.device))
+    network(_images(learner, 2))
     for hook in hooks:
         hook.remove()
     return seen

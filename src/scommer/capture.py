@@ -5,42 +5,42 @@ from collections.abc import Callable, Hashable, Iterable
 import torch
 from torch import Tensor
 
-EAGER = 3  # real steps of each shape before it is captured: libraries choose their kernels meanwhile
+from scommer.compiling import compiling
+
+EAGER = 3  # real steps of each kind before it is captured: kernels are chosen and compiled meanwhile
 
 Step = Callable[[Tensor, int, bool], None]
 
 
-def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
+def captured(step: Step, generators: Iterable[torch.Generator], compile: bool = True) -> Step:
     """The same step, replayed as a graph: same signature, same effect, one launch.
 
     A graph is recorded for each combination of batch size and host values and serves from then on, over
     all tasks, because the step changes its state in place. Draws come from the registered generators, so
-    that they go on from where they are, graph or not.
+    that they go on from where they are, graph or not. Runs in the present stream, which is not the default one.
     """
     generators = list(generators)
-    stream = torch.cuda.Stream()
     seen: dict[Hashable, int] = {}
     graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
     def run(index: Tensor, replay: int, offer: bool) -> None:
         key = (len(index), replay, offer)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            if key in graphs:
-                graph, slot = graphs[key]
-                slot.copy_(index)
-                graph.replay()
-            elif seen.get(key, 0) < EAGER:
-                seen[key] = seen.get(key, 0) + 1
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= EAGER:
+            with compiling(compile and seen[key] == EAGER):
                 step(index, replay, offer)
-            else:
-                graph, slot = torch.cuda.CUDAGraph(), index.clone()
-                for generator in generators:
-                    graph.register_generator_state(generator)
-                with torch.cuda.graph(graph, stream=stream):
-                    step(slot, replay, offer)
-                graphs[key] = graph, slot
-                graph.replay()  # recording computes nothing
-        torch.cuda.current_stream().wait_stream(stream)
+            return
+        if key in graphs:
+            graph, slot = graphs[key]
+            slot.copy_(index)
+        else:
+            graph, slot = torch.cuda.CUDAGraph(), index.clone()
+            for generator in generators:
+                graph.register_generator_state(generator)
+            pool = next((g.pool() for g, _ in graphs.values()), None)  # one for all: they never run at once
+            with compiling(compile), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
+                step(slot, replay, offer)  # only recorded
+            graphs[key] = graph, slot
+        graph.replay()
 
     return run

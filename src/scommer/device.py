@@ -1,11 +1,15 @@
 """Where it is computed: choosing a device, and naming it in a record."""
 
 import platform
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
-from scommer.errors import UsageError
+from scommer.errors import UsageError, unknown
+
+Precision = Literal["bf16", "tf32", "fp32"]
 
 
 def choose_device(wanted: str | None) -> torch.device:
@@ -24,14 +28,29 @@ def choose_device(wanted: str | None) -> torch.device:
     return device
 
 
+def fuses(x: Tensor) -> bool:
+    """Whether there are fused kernels for this tensor: on a GPU, where Triton is there too."""
+    return x.is_cuda and find_spec("triton") is not None
+
+
 def device_facts(device: torch.device) -> dict[str, Any]:
     """Where it was computed."""
     if device.type == "cuda":
-        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "precision": precision()}
+        return {"type": "cuda", "name": torch.cuda.get_device_name(device)}
     name = platform.processor() or platform.machine()
-    return {"type": device.type, "name": name, "threads": torch.get_num_threads(), "precision": "fp32"}
+    return {"type": device.type, "name": name, "threads": torch.get_num_threads()}
 
 
-def precision() -> str:
-    """How float32 convolutions are computed on a GPU."""
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "fp32"
+def choose_precision(wanted: str | None, device: torch.device) -> Precision:
+    """The precision of convolutions asked for, or the fastest that is good enough: bf16 on a GPU that has it."""
+    names = get_args(Precision)
+    if wanted not in (None, *names):
+        raise unknown("precision", str(wanted), names)
+    gpu = device.type == "cuda"
+    if wanted == "tf32" and not gpu:
+        raise UsageError("tf32 is a way of GPUs: give --precision fp32")
+    usual = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    precision: Precision = wanted or usual  # type: ignore[assignment]
+    if gpu:
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+    return precision

@@ -19,7 +19,7 @@ def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     for view in learner.method.views(learner.mind, list(learner.calibration())):
         if "/" not in view.name:
             with view.memory.weights.borrowing(view.statistics):
-                for name, t in view.memory.network.state_dict().items():
+                for name, t in view.memory.weights.named(view.memory.network).items():
                     named[f"{view.name}.{name}"] = t.cpu().clone(memory_format=torch.contiguous_format)
     return named
 
@@ -49,8 +49,9 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
         if "/" not in view:
             arrays |= {f"activity/{view}/{l + 1}": a for l, a in enumerate(last.activity)}
     if learner.mind.code:
-        code = learner.mind.code.tensors()
-        arrays |= {name.replace(".", "/"): _small(t) for name, t in code.items()}
+        code = learner.mind.code
+        arrays |= {name.replace(".", "/"): _small(t) for name, t in code.tensors().items()}
+        arrays |= {f"a_g/{l + 1}": _small(a_g) for l, a_g in enumerate(code.a_g)}
     done, _ = learner.steps
     return Record(
         name=plan.name,
@@ -72,7 +73,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
         scores=scores,
         code={**records.code_identity(), "earlier": story["sources"][:-1]},
         versions=records.versions(),
-        device=device_facts(learner.device),
+        device={**device_facts(learner.device), "precision": learner.precision},
         times={
             "started": story["started"],
             "finished": records.now(),

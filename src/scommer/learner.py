@@ -10,7 +10,9 @@ from torch import Tensor
 
 from scommer import randomness
 from scommer.augment import Augment
+from scommer.beside import Beside, moment
 from scommer.capture import Step, captured
+from scommer.device import Precision
 from scommer.errors import RunError, UsageError
 from scommer.evaluate import Scores, evaluate
 from scommer.methods import Batch, Method, View, Workshop
@@ -35,21 +37,30 @@ class Learner:
         buffer: int = 200,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        precision: Precision = "fp32",
         capture: bool = True,
     ) -> None:
         self.stream, self.method, self.training, self.seed = stream, method, training, seed
-        self.device = torch.device(device)
+        self.device, self.precision = torch.device(device), precision
+        half = torch.bfloat16 if precision == "bf16" else None
         data = stream.data
         _check_channels(training, data.image_shape[0])
-        self.augment = Augment(training.pad, training.flip, training.mean, training.std, self.device)
+        self.augment = Augment(
+            training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32
+        )
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
-        self.mind = method.mind(Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device))
         self.augmenting = randomness.generator(seed, "augment", self.device)
+        # On a GPU all draw from one: each generator of a graph costs two launches a step.
+        one = self.augmenting if self.device.type == "cuda" else None
+        make = Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device, half, one)
+        self.mind = method.mind(make)
         self.ordering = randomness.generator(seed, "order")
+        self.lane = Beside(self.device, urgent=True)  # learners side by side do not wait for each other
+        self.meanwhile = Beside(self.device)  # of what needs no gradient
         self.take: Step = self.step
         if capture and self.device.type == "cuda":
-            self.take = captured(self.step, [self.augmenting, *self.mind.generators().values()])
+            self.take = captured(self.step, {self.augmenting, *self.mind.generators().values()})
         # position
         self.task = self.epoch = self.batch = 0
         self.offered = 0  # examples that episodic memory was offered
@@ -64,6 +75,17 @@ class Learner:
 
     def learn(self) -> Iterator[Moment]:
         """Trains from the present position to the end of the stream."""
+        moments = self._learn()
+        while True:
+            with self.lane.working():
+                reached = next(moments, None)
+            if reached != "step":
+                self.lane.join()
+            if reached is None:
+                return
+            yield reached
+
+    def _learn(self) -> Iterator[Moment]:
         if self.untrained is None:
             self.untrained = self._evaluate(self.method.views(self.mind, [])[0])
         while self.task < len(self.phases):
@@ -76,7 +98,7 @@ class Learner:
                 self._end_epoch()
                 yield "epoch"
             self.method.after_task(self.mind)
-            self._score()
+            self.score()
             self.task, self.epoch = self.task + 1, 0
             yield "task"
 
@@ -126,12 +148,17 @@ class Learner:
         raw, y = self.images[index], self.labels[index]
         task = Batch(self.augment(raw, self.augmenting), y)
         recalled = tuple(self._recall(replay) for _ in range(method.draws if replay else 0))
+        ready = moment(self.device)
+        recalled = tuple(batch._replace(ready=ready) for batch in recalled)
         outcome = method.loss(mind, task, recalled)
+        with self.meanwhile.working():
+            method.observe(mind, task, outcome)
+            if mind.episodic is not None and offer:
+                mind.episodic.remember(x=raw, y=y, **method.keepsake(outcome))
+            self.loss.add_(outcome.loss.detach())
         mind.working.descend(outcome.loss, self.training.lr)
         method.after_step(mind, task, outcome)
-        if mind.episodic is not None and offer:
-            mind.episodic.remember(x=raw, y=y, **method.keepsake(outcome))
-        self.loss.add_(outcome.loss.detach())
+        self.meanwhile.join()
 
     def _recall(self, n: int) -> Batch:
         assert self.mind.episodic is not None
@@ -142,7 +169,8 @@ class Learner:
         """Mean loss of this epoch so far; an error if it is not a number any more."""
         if not self.batch:
             return self.curve[-1] if self.curve else float("nan")
-        loss = self.loss.item() / self.batch
+        with self.lane.working():
+            loss = self.loss.item() / self.batch
         if not np.isfinite(loss):
             raise RunError(
                 f"the loss became {loss} in task {self.task + 1}, epoch {self.epoch + 1}: "
@@ -158,7 +186,7 @@ class Learner:
 
     # --- evaluation
 
-    def _score(self) -> None:
+    def score(self) -> None:
         for view in self.method.views(self.mind, list(self.calibration())):
             rows = self.scores.setdefault(view.name, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use
@@ -187,6 +215,7 @@ class Learner:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that is needed to go on from here: tensors, and a few plain values."""
+        self.lane.join()
         tensors = {f"mind/{name}": t for name, t in self.mind.tensors().items()}
         tensors |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
         tensors |= {"order": self.order, "loss": self.loss}
@@ -202,6 +231,7 @@ class Learner:
         """Takes up a state. The learner must be of the same experiment."""
         for name, live in self.mind.tensors().items():
             live.copy_(tensors[f"mind/{name}"])
+        self.mind.follow()
         for name, g in self._generators().items():
             g.set_state(tensors[f"generator/{name}"])
         self.order = tensors["order"].to(self.device)

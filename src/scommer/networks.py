@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from scommer.beside import Beside, convolve, linear
+from scommer.device import fuses
 from scommer.errors import UsageError, unknown
-from scommer.sparse_coding import Threshold, k_wta, per_stage, winners
+from scommer.sparse_coding import Threshold, k_wta, per_stage, rank, winners
 
 Parts = tuple[int, ...] | None
 Keep = Sequence[Tensor | None] | None
@@ -23,8 +25,39 @@ class Response(NamedTuple):
     fired: list[Tensor]
 
 
+class Signal(NamedTuple):
+    """What a layer passes on, twice: to the next convolution, and past it to the residual sum.
+
+    Both are the same values; on a GPU each has a gradient of its own, which are added up where they are needed.
+    """
+
+    x: Tensor
+    skip: Tensor
+    fired: Tensor | None = None  # [B, N] bool, where asked for
+    pooled: Tensor | None = None  # [B, N] mean over the map, where it is at hand
+
+
+class Activation:
+    """ReLU of the k winners (Algorithm 2), or plain ReLU where no ratio is given."""
+
+    def __init__(self, ratio: float | None, threshold: Threshold = "k") -> None:
+        self.ratio, self.threshold = ratio, threshold
+
+    def __call__(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        if keep is not None:  # dropout comes first: a silenced unit scores 0
+            x = x * keep.reshape(keep.shape + (1,) * (x.dim() - 2)).to(x.dtype)
+        return F.relu(x if self.ratio is None else k_wta(x, self.ratio, self.threshold))
+
+    def rank(self, units: int) -> int:
+        """The rank of the score that a winner must beat; 0 where all win."""
+        return 0 if self.ratio is None else rank(self.ratio, units, self.threshold)
+
+
+RELU = Activation(None)
+
+
 class BatchNorm(nn.Module):
-    """Batch normalisation in which each part of a batch may have statistics of its own.
+    """Batch normalisation, in which each part of a batch may have statistics of its own, and what follows it.
 
     With `parts` (sizes that sum to the batch) one pass equals as many passes one after the other: each
     part is normalised by its own mean and variance, and the running statistics follow part by part.
@@ -41,52 +74,88 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(units))
         self.register_buffer("running_var", torch.empty(units))
 
-    def forward(self, x: Tensor, parts: Parts = None) -> Tensor:
-        if not self.training or parts is None or len(parts) == 1:
-            return self._normalise(x)
-        return torch.cat([self._normalise(part) for part in x.split(parts)])
+    def forward(
+        self,
+        x: Tensor,
+        parts: Parts = None,
+        *,
+        plus: Tensor | None = None,  # added when normalised
+        activation: Activation | None = None,
+        keep: Tensor | None = None,
+        tell: bool = False,  # which units fired
+    ) -> Signal:
+        parts = parts if parts and self.training else (len(x),)
+        if self.training and any(n * x[0, 0].numel() == 1 for n in parts):
+            raise UsageError("one value a filter has no variance to normalise by: raise batch, replay or buffer")
+        if self.training and fuses(x):
+            from scommer import kernels
+
+            rank = activation.rank(x.shape[1]) if activation else 0
+            plan = kernels.Plan(parts, self.eps, self.momentum, activation is not None, rank, tell)
+            return Signal(*kernels.normalise(
+                x, self.weight, self.bias, self.running_mean, self.running_var, plan, plus, keep
+            ))  # fmt: skip
+        y = self._normalise(x) if len(parts) == 1 else torch.cat([self._normalise(part) for part in x.split(parts)])
+        y = y if plus is None else y + plus
+        y = activation(y, keep) if activation else y
+        return Signal(y, y, y.sum((2, 3)) > 0 if tell else None)
 
     def _normalise(self, x: Tensor) -> Tensor:
-        if self.training and x.numel() == x.shape[1]:
-            raise UsageError("one value a filter has no variance to normalise by: raise batch, replay or buffer")
         return F.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias,
             self.training, self.momentum, self.eps,
         )  # fmt: skip
 
 
-class Activation:
-    """ReLU of the k winners (Algorithm 2), or plain ReLU where no ratio is given."""
+class Conv(nn.Conv2d):
+    """A convolution without bias, whose weight gradient may be found beside the backward pass."""
 
-    def __init__(self, ratio: float | None, threshold: Threshold = "k") -> None:
-        self.ratio, self.threshold = ratio, threshold
+    beside: Beside | None = None
 
-    def __call__(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        if keep is not None:  # dropout comes first: a silenced unit scores 0
-            x = x * keep.reshape(keep.shape + (1,) * (x.dim() - 2)).to(x.dtype)
-        return F.relu(x if self.ratio is None else k_wta(x, self.ratio, self.threshold))
+    def __init__(self, inputs: int, units: int, size: int, stride: int) -> None:
+        super().__init__(inputs, units, size, stride, size // 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.beside and x.is_cuda and torch.is_grad_enabled():
+            return convolve(x, self.weight, self.stride, self.padding, self.beside)  # type: ignore[arg-type]
+        return super().forward(x)
+
+
+class Linear(nn.Linear):
+    """A linear layer, whose own gradients may be found beside the backward pass."""
+
+    beside: Beside | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.beside and x.is_cuda and torch.is_grad_enabled():
+            return linear(x, self.weight, self.bias, self.beside)
+        return super().forward(x)
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut. Ends with the bare sum: what follows is its stage's affair."""
+    """Two 3×3 convolutions and a shortcut. What follows their sum is the stage's affair."""
 
     def __init__(self, inputs: int, units: int, stride: int, activation: Activation) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, units, 3, stride, 1, bias=False)
+        self.conv1 = Conv(inputs, units, 3, stride)
         self.norm1 = BatchNorm(units)
-        self.conv2 = nn.Conv2d(units, units, 3, 1, 1, bias=False)
+        self.conv2 = Conv(units, units, 3, 1)
         self.norm2 = BatchNorm(units)
-        self.shortcut: nn.Conv2d | None = None
+        self.shortcut: Conv | None = None
         if stride != 1 or inputs != units:
-            self.shortcut = nn.Conv2d(inputs, units, 1, stride, bias=False)
+            self.shortcut = Conv(inputs, units, 1, stride)
             self.shortcut_norm = BatchNorm(units)
         self.activation = activation
 
-    def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        y: Tensor = self.activation(self.norm1(self.conv1(x), parts))
-        y = self.norm2(self.conv2(y), parts)
-        shortcut: Tensor = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x), parts)
-        return y + shortcut
+    def forward(
+        self, signal: Signal, parts: Parts, after: Activation | None, keep: Tensor | None = None, tell: bool = False
+    ) -> Signal:
+        y: Tensor = self.norm1(self.conv1(signal.x), parts, activation=self.activation).x
+        skip: Tensor = signal.skip
+        if self.shortcut is not None:
+            skip = self.shortcut_norm(self.shortcut(skip), parts).x
+        sum_: Signal = self.norm2(self.conv2(y), parts, plus=skip, activation=after, keep=keep, tell=tell)
+        return sum_
 
 
 class ResNet(nn.Module):
@@ -113,7 +182,7 @@ class ResNet(nn.Module):
         self.units = tuple(width * 2**l for l in range(stages))
         self.activations = _activations(self.units, active, threshold)
         self.every_block = active is None or activate == "block"
-        self.stem = nn.Conv2d(inputs, width, 3, 1, 1, bias=False)
+        self.stem = Conv(inputs, width, 3, 1)
         self.stem_norm = BatchNorm(width)
         self.stages = nn.ModuleList()
         before = width
@@ -123,20 +192,20 @@ class ResNet(nn.Module):
                 blocks.append(Block(before, units, 2 if l and not b else 1, self.activations[l]))
                 before = units
             self.stages.append(blocks)
-        self.head = nn.Linear(before, classes)
+        self.head = Linear(before, classes)
 
     def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
         keep = keep or [None] * len(self.units)
-        x = F.relu(self.stem_norm(self.stem(x), parts))
+        signal = self.stem_norm(self.stem(x.to(self.stem.weight.dtype)), parts, activation=RELU)
         fired = []
         for stage, activation, mask in zip(self.stages, self.activations, keep, strict=True):
             *inner, last = stage.children()
             for block in inner:
-                x = block(x, parts)
-                x = activation(x) if self.every_block else x
-            x = activation(last(x, parts), mask)
-            fired.append(x.sum((2, 3)) > 0)
-        return Response(self.head(x.mean((2, 3))), fired)
+                signal = block(signal, parts, activation if self.every_block else None)
+            signal = last(signal, parts, activation, mask, tell=True)
+            fired.append(signal.fired)
+        pooled = signal.x.mean((2, 3), dtype=self.head.weight.dtype) if signal.pooled is None else signal.pooled
+        return Response(self.head(pooled), fired)
 
 
 class MLP(nn.Module):
@@ -156,8 +225,8 @@ class MLP(nn.Module):
         self.units = (width,) * stages
         self.activations = _activations(self.units, active, threshold)
         sizes = (inputs, *self.units)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.head = nn.Linear(sizes[-1], classes)
+        self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
+        self.head = Linear(sizes[-1], classes)
 
     def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
         keep = keep or [None] * len(self.units)

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 
 from scommer import checkpoint, record as records
-from scommer.device import choose_device
+from scommer.device import Precision, choose_device, choose_precision
 from scommer.errors import RunError, ScommerError
 from scommer.experiment import Experiment, Plan, prepare
 from scommer.files import write_atomically
@@ -46,6 +46,7 @@ def run(
     checkpoint_seconds: float = 60.0,
     weights: bool = False,
     fresh: bool = False,
+    precision: str | None = None,
     capture: bool = True,
     minutes: float | None = None,
 ) -> Record:
@@ -53,12 +54,13 @@ def run(
 
     With `out`, the run has a folder `out/NAME` with checkpoints while it runs and its record when it is
     done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. `data`
-    is where data sets lie. On a GPU a step is replayed as one graph, unless `capture` is off. After so many
-    `minutes` a run that is not finished is saved and left, with the error TimeUp.
+    is where data sets lie. `precision` is that of convolutions: bf16 on a GPU unless tf32 or fp32 is asked for,
+    fp32 on a CPU. On a GPU a step is replayed as one graph, unless `capture` is off. After so many `minutes` a
+    run that is not finished is saved and left, with the error TimeUp.
     """
     (record,) = run_together(
         [experiment], out=out, data=data, device=device, watch=watch, checkpoint_seconds=checkpoint_seconds,
-        weights=weights, fresh=fresh, capture=capture, minutes=minutes,
+        weights=weights, fresh=fresh, precision=precision, capture=capture, minutes=minutes,
     )  # fmt: skip
     return record
 
@@ -73,6 +75,7 @@ def run_together(
     checkpoint_seconds: float = 60.0,
     weights: bool = False,
     fresh: bool = False,
+    precision: str | None = None,
     capture: bool = True,
     minutes: float | None = None,
 ) -> list[Record]:
@@ -81,6 +84,7 @@ def run_together(
     One that fails does not hold up the others: the error comes at the end, and has their `records`.
     """
     watch, where = watch or Watch(), choose_device(device)
+    exact = choose_precision(precision, where)
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
     names = [plan.name for plan in plans]
@@ -94,7 +98,7 @@ def run_together(
                 if record := _finished(folder, watch, weights, fresh):
                     made[name] = record
                     continue
-            runs.append(Run(plan, where, watch, folder, capture))
+            runs.append(Run(plan, where, exact, watch, folder, capture))
         if runs:
             _drive(runs, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
     made |= {run.plan.name: run.record for run in runs if run.record}
@@ -157,14 +161,23 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
 class Run:
     """One experiment on its way to a record, taken up from its last checkpoint where there is one."""
 
-    def __init__(self, plan: Plan, device: torch.device, watch: Watch, folder: Path | None, capture: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: torch.device,
+        precision: Precision,
+        watch: Watch,
+        folder: Path | None,
+        capture: bool,
+    ) -> None:
         e = plan.experiment
         self.plan, self.folder = plan, folder
         self.record: Record | None = None
         self.failure: ScommerError | None = None
         self.learner = Learner(
-            plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed, device=device, capture=capture
-        )
+            plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
+            device=device, precision=precision, capture=capture,
+        )  # fmt: skip
         self.story: dict[str, Any] = {"started": records.now(), "seconds": 0.0, "sources": [records.sources()]}
         if folder and (saved := checkpoint.load(folder, watch.warn)):
             self._take_up(*saved)
@@ -183,12 +196,12 @@ class Run:
         return steps - done
 
     def _take_up(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        device = self.learner.device.type
-        if values.get("device", device) != device:
-            raise RunError(
-                f"the run in {self.folder} was begun on {values['device']}: go on with --device {values['device']}, "
-                "or begin anew with --fresh"
-            )
+        for name, here in self._where().items():
+            if values.get(name, here) != here:
+                raise RunError(
+                    f"the run in {self.folder} was begun with --{name} {values[name]}, not {here}: "
+                    f"go on with that, or begin anew with --fresh"
+                )
         try:
             self.learner.restore(tensors, values)
             self.story = {name: values[name] for name in self.story}
@@ -199,8 +212,10 @@ class Run:
 
     def told(self) -> dict[str, Any]:
         """When it was begun, how long it took, by which code, where."""
-        device = self.learner.device.type
-        return {**self.story, "device": device, "seconds": self.story["seconds"] + time.monotonic() - self.begun}
+        return {**self.story, **self._where(), "seconds": self.story["seconds"] + time.monotonic() - self.begun}
+
+    def _where(self) -> dict[str, str]:
+        return {"device": self.learner.device.type, "precision": self.learner.precision}
 
     def keep(self) -> None:
         """Leaves a checkpoint, never of a broken state."""

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from scommer.beside import Beside
+from scommer.compiling import compiled
 from scommer.errors import UsageError
 
 Threshold = Literal["k", "k-1"]
@@ -22,15 +24,22 @@ def k_wta(x: Tensor, ratio: float, threshold: Threshold = "k") -> Tensor:
     `threshold="k-1"` the text's own threshold is used, the k-th highest score, which lets k - 1 win.
     The gradient flows through winners only. The ReLU that ends Algorithm 2 is the caller's.
     """
-    units = x.shape[1]
-    k = winners(ratio, units)
-    if threshold == "k" and k == units:
+    threshold_rank = rank(ratio, x.shape[1], threshold)
+    if not threshold_rank:
         return x
-    score = x.abs().flatten(2).sum(2) if x.dim() > 2 else x.abs()  # [B, N]
-    rank = k + 1 if threshold == "k" else k
-    limit = score.topk(rank, dim=1).values[:, -1:]
+    precise = torch.promote_types(x.dtype, torch.float32)  # half precision would make ties
+    score = x.abs().flatten(2).sum(2, dtype=precise) if x.dim() > 2 else x.abs()  # [B, N]
+    limit = score.topk(threshold_rank, dim=1).values[:, -1:]
     won = (score > limit).to(x.dtype)
     return x * won.reshape(won.shape + (1,) * (x.dim() - 2))
+
+
+def rank(ratio: float, units: int, threshold: Threshold = "k") -> int:
+    """The rank of the score that a winner must beat; 0 where all units win."""
+    k = winners(ratio, units)
+    if threshold == "k-1":
+        return k
+    return k + 1 if k < units else 0
 
 
 def winners(ratio: float, units: int) -> int:
@@ -65,8 +74,14 @@ def sample_units(weight: Tensor, n: int, rows: int, generator: torch.Generator) 
     replacement, drawn one after the other. A unit of weight 0 never comes home before the others.
     """
     clock = torch.empty(rows, len(weight), device=weight.device).exponential_(generator=generator)
-    first = (clock.log() - weight.log()).topk(n, dim=1, largest=False).indices  # of clock / weight
+    first = _finish(clock, weight).topk(n, dim=1, largest=False, sorted=False).indices
     return torch.zeros_like(clock).scatter_(1, first, 1.0)
+
+
+@compiled
+def _finish(clock: Tensor, weight: Tensor) -> Tensor:
+    """When each unit comes home, clock / weight, in logarithms."""
+    return clock.log() - weight.log()
 
 
 @dataclass(frozen=True)
@@ -106,10 +121,27 @@ def per_stage(name: str, value: float | Sequence[float], stages: int) -> tuple[f
     return tuple(value)[len(value) - stages :]
 
 
+class Masks(Sequence[Tensor | None]):
+    """A mask for each stage that has one, found beside the stages before it."""
+
+    def __init__(self, stages: int, masks: Mapping[int, Tensor], beside: Beside) -> None:
+        self._stages, self._masks, self._beside = stages, masks, beside
+
+    def __len__(self) -> int:
+        return self._stages
+
+    def __getitem__(self, l: int) -> Tensor | None:  # type: ignore[override]
+        if not 0 <= l < self._stages:
+            raise IndexError(l)
+        if l in self._masks:
+            self._beside.join()
+        return self._masks.get(l)
+
+
 class SparseCode:
     """Activity counters and the dropout they drive, for every stage of a network.
 
-    `a_g[l]` [N] counts how often each unit of stage l was active, `a_s[l]` [C, N] the same by class;
+    `a_s[l]` [C, N] counts how often each unit of stage l was active for each class, `a_g[l]` [N] in all;
     `p_h[l]` and `p_s[l]` are the retention probabilities of Eq. 1 and Eq. 2.
     """
 
@@ -117,14 +149,14 @@ class SparseCode:
 
     def __init__(self, coding: Coding, units: Sequence[int], classes: int, generator: torch.Generator) -> None:
         n, device = len(units), generator.device
-        self.coding, self.generator = coding, generator
+        self.coding, self.generator, self.beside = coding, generator, Beside(device)
         self.pi_h = per_stage("pi_h", coding.pi_h, n)
         self.pi_s = per_stage("pi_s", coding.pi_s, n)
         self.stages = {"last": [n - 1], "all": list(range(n)), "none": []}[coding.dropout]
         active = per_stage("active", coding.active if coding.sparse else 1.0, n)
         self.retained = [max(1, int(min(self.margin * a * n, n) + 1e-9)) for a, n in zip(active, units, strict=True)]
-        self.a_g = [torch.zeros(n, dtype=torch.int64, device=device) for n in units]
-        self.a_s = [torch.zeros(classes, n, dtype=torch.int64, device=device) for n in units]
+        self.counts = torch.zeros(classes, sum(units), dtype=torch.int64, device=device)  # of all stages
+        self.a_s = self.counts.split(tuple(units), dim=1)
         self.p_s = [torch.zeros(classes, n, device=device) for n in units]
         self.p_h = [torch.zeros(n, device=device) for n in units]
         for p_h, retained in zip(self.p_h, self.retained, strict=True):
@@ -133,34 +165,32 @@ class SparseCode:
             else:
                 p_h[torch.rand(len(p_h), generator=generator, device=device).topk(retained).indices] = 1.0
 
-    def keep(self, y: Tensor, spared: int = 0) -> list[Tensor | None]:
+    def keep(self, y: Tensor, spared: int = 0) -> "Masks":
         """The dropout mask [B, N] of each stage for samples of classes y; None where a stage has none.
 
         The first `spared` samples lose nothing.
         """
-        masks: list[Tensor | None] = [None] * len(self.p_h)
-        for l in self.stages:
-            mask = self._mask(l, y)
-            mask[:spared] = 1.0
-            masks[l] = mask
-        return masks
+        with self.beside.working(y):
+            masks = {l: self._mask(l, y, spared) for l in self.stages}
+        return Masks(len(self.p_h), masks, self.beside)
 
-    def _mask(self, l: int, y: Tensor) -> Tensor:  # Algorithm 3
+    def _mask(self, l: int, y: Tensor, spared: int) -> Tensor:
         rows = {"batch": 1, "sample": len(y)}
         heterogeneous = sample_units(
             self.p_h[l], self.retained[l], rows[self.coding.heterogeneous_draw], self.generator
         )
-        p_s = self.p_s[l][y]  # [B, N]
-        u = torch.rand(rows[self.coding.semantic_draw], p_s.shape[1], generator=self.generator, device=y.device)
-        semantic = (u <= p_s).float()
-        learned = p_s > 0 if self.coding.mask_choice == "unit" else p_s.sum(1, keepdim=True) > 0
-        return torch.where(learned, semantic, heterogeneous)
+        size = (rows[self.coding.semantic_draw], self.p_s[l].shape[1])
+        u = torch.rand(size, generator=self.generator, device=y.device)
+        return _choose(heterogeneous, u, self.p_s[l], y, spared, self.coding.mask_choice == "unit")
+
+    @property
+    def a_g(self) -> list[Tensor]:
+        """How often each unit was active, for any class."""
+        return [a_s.sum(0) for a_s in self.a_s]
 
     def count(self, fired: Sequence[Tensor], y: Tensor) -> None:
         """Counts which units fired ([B, N] a stage) for samples of classes y."""
-        for a_g, a_s, active in zip(self.a_g, self.a_s, fired, strict=True):
-            a_g.add_(active.sum(0))
-            a_s.index_add_(0, y, active.long())
+        self.counts.index_add_(0, y, _numbers(list(fired)))
 
     def refresh_semantic(self) -> None:
         """P_s from the class-wise counts (Eq. 2)."""
@@ -174,5 +204,19 @@ class SparseCode:
 
     def tensors(self) -> Mapping[str, Tensor]:
         """The live state, by name."""
-        kinds = {"a_g": self.a_g, "a_s": self.a_s, "p_h": self.p_h, "p_s": self.p_s}
+        kinds = {"a_s": self.a_s, "p_h": self.p_h, "p_s": self.p_s}
         return {f"{kind}.{l + 1}": t for kind, stages in kinds.items() for l, t in enumerate(stages)}
+
+
+@compiled
+def _choose(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, spared: int, by_unit: bool) -> Tensor:
+    """Algorithm 3: the semantic mask where a class (or unit) has one, else the heterogeneous; none for the spared."""
+    p = p_s[y]  # [B, N]
+    learned = p > 0 if by_unit else p.sum(1, keepdim=True) > 0
+    mask = torch.where(learned, (u <= p).float(), heterogeneous)
+    return torch.where(torch.arange(len(y), device=y.device)[:, None] < spared, 1.0, mask)
+
+
+@compiled
+def _numbers(fired: list[Tensor]) -> Tensor:
+    return torch.cat(fired, 1).long()

@@ -1,26 +1,62 @@
 """All weights of a network as one vector that its layers view: SGD and Eq. 3 become one line each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+
+from scommer.device import fuses
 
 
 class Weights:
     """The parameters of `network` in `theta`, its running statistics in `statistics`.
 
     The network's parameters and buffers become views of these vectors, so that either side sees what
-    the other changes in place. Kernels lie channels-last, as convolutions like them best.
+    the other changes in place. Kernels lie channels-last, as convolutions like them best. With a `half`
+    precision, they view a copy of `theta` in it, which follows all that is done here.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self.theta = gather(p.data for p in network.parameters())
+    def __init__(self, network: nn.Module, half: torch.dtype | None = None) -> None:
+        parameters = list(network.parameters())
+        self.theta = gather(p.data for p in parameters)
+        self.half = self.theta.to(half) if half else None
         self.statistics = gather(network.buffers())
-        for p, view in zip(network.parameters(), views(self.theta, network.parameters()), strict=True):
-            p.data = view
+        kernels = self.theta if self.half is None else self.half
+        for p, whole, kernel in zip(parameters, views(self.theta, parameters), views(kernels, parameters), strict=True):
+            p.data = kernel if p.dim() == 4 else whole
         for b, view in zip(network.buffers(), views(self.statistics, network.buffers()), strict=True):
             b.data = view
+
+    def follow(self) -> None:
+        """Brings the copy in half precision up to date, after `theta` was changed from outside."""
+        if self.half is not None:
+            self.half.copy_(self.theta)
+
+    def descend(self, gradient: Tensor, lr: float) -> None:
+        """θ ← θ - η g."""
+        if fuses(self.theta):
+            from scommer import kernels
+
+            kernels.descend(self.theta, self.half, gradient, lr)
+        else:
+            self.theta.add_(gradient, alpha=-lr)
+            self.follow()
+
+    def approach(self, target: Tensor, share: Tensor) -> None:
+        """θ ← θ + share · (target - θ)."""
+        if fuses(self.theta):
+            from scommer import kernels
+
+            kernels.approach(self.theta, self.half, target, share)
+        else:
+            self.theta.lerp_(target, share)
+            self.follow()
+
+    def named(self, network: nn.Module) -> dict[str, Tensor]:
+        """The network's parameters, in full precision, and its statistics by name."""
+        names, parameters = zip(*network.named_parameters(), strict=True)
+        return {**dict(zip(names, views(self.theta, parameters), strict=True)), **dict(network.named_buffers())}
 
     @contextmanager
     def borrowing(self, statistics: Tensor) -> Iterator[None]:
@@ -33,10 +69,23 @@ class Weights:
             self.statistics.copy_(own)
 
 
+def flat(t: Tensor) -> Tensor:
+    """A tensor as a vector, kernels channels-last."""
+    return (t.permute(0, 2, 3, 1) if t.dim() == 4 else t).reshape(-1)
+
+
 def gather(tensors: Iterable[Tensor]) -> Tensor:
-    """Tensors laid end to end in one vector, kernels channels-last."""
-    flat = [(t.permute(0, 2, 3, 1) if t.dim() == 4 else t).flatten() for t in tensors]
-    return torch.cat(flat) if flat else torch.zeros(0)
+    """Tensors laid end to end in one vector."""
+    vectors = [flat(t) for t in tensors]
+    return torch.cat(vectors) if vectors else torch.zeros(0)
+
+
+def scatter(tensors: Sequence[Tensor], vector: Tensor) -> None:
+    """Lays tensors end to end into a vector that is there: one kernel for each precision on a GPU."""
+    places = vector.split([t.numel() for t in tensors])
+    for dtype in {t.dtype for t in tensors}:
+        chosen = [(place, flat(t)) for place, t in zip(places, tensors, strict=True) if t.dtype == dtype]
+        torch._foreach_copy_([place for place, _ in chosen], [t for _, t in chosen])
 
 
 def views(vector: Tensor, like: Iterable[Tensor]) -> Iterator[Tensor]:

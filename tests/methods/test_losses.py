@@ -332,7 +332,7 @@ def test_task_samples_alone_are_counted():
     method = SCoMMER(**CODING)
     mind = mind_of(method)
     network = copy.deepcopy(mind.working.network)
-    method.after_step(mind, TASK, method.loss(mind, TASK, (FIRST,)))
+    method.observe(mind, TASK, method.loss(mind, TASK, (FIRST,)))
     fired = network(TASK.x, masks([START] * 7)).fired
     for l, n in enumerate(UNITS):
         a_s = np.zeros((CLASSES, n))
@@ -364,7 +364,7 @@ def test_after_a_step_working_memory_is_consolidated():
 def stepped(**settings):
     method = SCoMMER(**CODING, **settings)
     mind = mind_of(method)
-    method.after_step(mind, TASK, method.loss(mind, TASK, ()))
+    method.observe(mind, TASK, method.loss(mind, TASK, ()))
     return method, mind
 
 
@@ -405,7 +405,7 @@ def test_counts_grow_over_tasks():
     once = [a.clone() for a in mind.code.a_g]
     method.after_task(mind)
     mind.code.p_h[1].copy_(torch.tensor(START))
-    method.after_step(mind, TASK, Outcome(torch.zeros(()), torch.zeros(()), [torch.ones(7, n) > 0 for n in UNITS]))
+    method.observe(mind, TASK, Outcome(torch.zeros(()), torch.zeros(()), [torch.ones(7, n) > 0 for n in UNITS]))
     for a, before in zip(mind.code.a_g, once, strict=True):
         assert torch.equal(a, before + 7)
 

@@ -54,17 +54,17 @@ def _complain(message: str) -> None:
 
 
 def _spread(arguments: list[str]) -> list[str]:
-    """`--seeds 0 1 2` as the `--seeds 0 --seeds 1 --seeds 2` that the parser knows."""
+    """`--seeds 0 1 2` as the `--seeds 0 --seeds 1 --seeds 2` that the parser knows; `--cohorts` likewise."""
     spread: list[str] = []
     words = list(arguments)
     while words:
         word = words.pop(0)
         spread.append(word)
-        if word == "--seeds" and words:
+        if word in ("--seeds", "--cohorts") and words:
             numbers = [n for n in words.pop(0).split(",") if n]
             while words and words[0].isdigit():
                 numbers.append(words.pop(0))
-            spread += [part for n in numbers for part in (n, "--seeds")][:-1]
+            spread += [part for n in numbers for part in (n, word)][:-1]
     return spread
 
 

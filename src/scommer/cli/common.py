@@ -14,4 +14,8 @@ DataOption = Annotated[
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one).")
 ]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option("--precision", help="Of convolutions: bf16, tf32 or fp32 (default: bf16 on a GPU, fp32 on a CPU)."),
+]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder in which each run gets a folder of its own.")]

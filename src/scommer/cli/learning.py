@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from scommer.cli.common import DataOption, DeviceOption, OutOption, console
+from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console
 from scommer.errors import ScommerError, UsageError
 
 
@@ -56,6 +56,7 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew, even if this run is finished or half done.")
     ] = False,
+    precision: PrecisionOption = None,
     capture: Annotated[
         bool, typer.Option("--capture/--no-capture", help="On a GPU, replay each step as one CUDA graph.")
     ] = True,
@@ -95,7 +96,7 @@ def run(
             records = running.run_together(
                 wanted, out=out, data=data, device=device, watch=watch_for(console),
                 checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
-                capture=capture, minutes=minutes,
+                precision=precision, capture=capture, minutes=minutes,
             )  # fmt: skip
     except running.Failed as e:  # those that did not fail are shown
         records, failure = e.records, e

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from scommer.cli.common import DeviceOption, console
+from scommer.cli.common import DeviceOption, PrecisionOption, console
 from scommer.errors import UsageError
 
 
@@ -146,25 +146,33 @@ def bench(
     ] = None,
     classes: Annotated[int, typer.Option("--classes", help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
     steps: Annotated[int, typer.Option("--steps", help="Steps to time for each row.")] = 50,
+    cohorts: Annotated[
+        list[int] | None, typer.Option("--cohorts", help="Learners side by side.  [default: 1 2 4 8]")
+    ] = None,
     device: DeviceOption = None,
+    precision: PrecisionOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
 ) -> None:
     """Time a training step here: alone, side by side, and against its bare convolutions."""
-    from scommer.bench import bench as measure
-    from scommer.device import choose_device
+    from scommer.bench import COHORTS, bench as measure
+    from scommer.device import choose_device, choose_precision
     from scommer.errors import unknown
     from scommer.methods import METHODS
 
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     where = choose_device(device)
+    exact = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
-    measured = measure(method, network=chosen, classes=classes, device=where, steps=steps)
+    sizes = tuple(cohorts) if cohorts else COHORTS
+    measured = measure(
+        method, network=chosen, classes=classes, device=where, precision=exact, steps=steps, cohorts=sizes
+    )
     if as_json:
         print(json.dumps(measured.as_dict(), indent=1))
         return
-    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}"
-    table = Table("step", title=title, title_justify="left")
+    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {exact}"
+    table = Table("a step", title=title, title_justify="left")
     for column in ("ms", "× networks", "× floor", "img/s", "MiB"):
         table.add_column(column, justify="right")
     for t in measured.timings:
@@ -175,3 +183,7 @@ def bench(
     table.add_row("networks alone", f"{measured.bare_ms:.2f}")
     table.add_row("convolutions alone (floor)", f"{measured.floor_ms:.2f}")
     console.print(table)
+    console.print(
+        f"first {'captured ' if where.type == 'cuda' else ''}step after {measured.start_s:.1f} s; "
+        f"{measured.tested:,} test images scored by {measured.views} memories in {measured.score_s:.2f} s"
+    )

@@ -1,4 +1,4 @@
-"""The memory systems beside working memory: episodic and long-term."""
+"""The memory systems: working, episodic and long-term."""
 
 from scommer.memory.episodic import EpisodicMemory
 from scommer.memory.long_term import LongTermMemory

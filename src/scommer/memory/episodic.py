@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from scommer.compiling import compiled
 from scommer.errors import UsageError
 
 
@@ -31,24 +32,16 @@ class EpisodicMemory:
         if batch.keys() != self.fields.keys():
             raise UsageError(f"this memory keeps {', '.join(self.fields)}; it was given {', '.join(batch)}")
         n = len(next(iter(batch.values())))
-        order = torch.arange(n, device=self.seen.device)
-        number = self.seen + order  # how many came before each one
         u = torch.rand(n, generator=self.generator, device=self.seen.device, dtype=torch.float64)
-        drawn = (u * (number + 1)).long()  # uniform on 0 … number
-        slot = torch.where(number < self.capacity, number, drawn).clamp(max=self.capacity)
-        # One at a time, a later example would overwrite an earlier one: of those that drew a slot, the last stays.
-        last = torch.zeros(self.capacity + 1, dtype=torch.int64, device=slot.device)
-        last = last.scatter_reduce(0, slot, order, "amax")
-        slot = torch.where(last[slot] == order, slot, self.capacity)
+        slot = _slots(self.seen, u, self.capacity)
         for name, rows in batch.items():
             self.fields[name].index_copy_(0, slot, rows.to(self.fields[name].dtype))
         self.seen.add_(n)
 
     def recall(self, n: int) -> dict[str, Tensor]:
         """N examples without replacement; the caller knows that at least n were offered."""
-        slots = torch.arange(self.capacity, device=self.seen.device)
         ticket = torch.rand(self.capacity, generator=self.generator, device=self.seen.device)
-        drawn = ticket.where(slots < self.seen, -1.0).topk(n).indices
+        drawn = _valid(ticket, self.seen).topk(n).indices
         return {name: rows[drawn] for name, rows in self.fields.items()}
 
     def held(self, offered: int) -> int:
@@ -58,3 +51,21 @@ class EpisodicMemory:
     def tensors(self) -> Mapping[str, Tensor]:
         """The live state, by name."""
         return {"seen": self.seen, **{k: rows[: self.capacity] for k, rows in self.fields.items()}}
+
+
+@compiled
+def _slots(seen: Tensor, u: Tensor, capacity: int) -> Tensor:
+    """The slot of each of a batch, from uniform draws; `capacity` for those that are not kept."""
+    order = torch.arange(len(u), device=u.device)
+    number = seen + order  # how many came before each one
+    drawn = (u * (number + 1)).long()  # uniform on 0 … number
+    slot = torch.where(number < capacity, number, drawn).clamp(max=capacity)
+    # One at a time, a later example would overwrite an earlier one: of those that drew a slot, the last stays.
+    overwritten = (slot[:, None] == slot) & (order[:, None] < order)
+    return torch.where(overwritten.any(1), capacity, slot)
+
+
+@compiled
+def _valid(ticket: Tensor, seen: Tensor) -> Tensor:
+    """Tickets of the slots that are filled; -1 for the others."""
+    return ticket.where(torch.arange(len(ticket), device=ticket.device) < seen, -1.0)

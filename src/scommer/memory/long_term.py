@@ -7,6 +7,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from scommer.beside import Beside, Moment
+from scommer.compiling import compiled
 from scommer.memory.working import WorkingMemory
 from scommer.networks import BatchNorm, units_of
 from scommer.weights import Weights
@@ -23,9 +25,12 @@ class LongTermMemory:
     """
 
     def __init__(self, working: WorkingMemory, generator: torch.Generator) -> None:
-        self.network = copy.deepcopy(working.network).requires_grad_(False).train()
-        self.weights = Weights(self.network)
+        apart = {id(working.beside): None}  # not copied
+        self.network = copy.deepcopy(working.network, apart).requires_grad_(False).train()
+        self.weights = Weights(self.network, working.weights.half.dtype if working.weights.half is not None else None)
+        self.weights.theta.copy_(working.weights.theta)
         self.generator = generator
+        self.beside = Beside(self.weights.theta.device)
         self.step = torch.zeros((), dtype=torch.float32, device=self.weights.theta.device)
 
     @property
@@ -34,9 +39,14 @@ class LongTermMemory:
         return units_of(self.network)
 
     @torch.no_grad()
-    def retrieve(self, x: Tensor) -> Tensor:
-        """Structural knowledge of replayed examples, f(x_m; θ_s)."""
-        logits: Tensor = self.network(x).logits
+    def retrieve(self, x: Tensor, since: Moment | None = None) -> Tensor:
+        """Structural knowledge of replayed examples, f(x_m; θ_s).
+
+        With the moment `since` when x was ready, a GPU finds it beside whatever was asked of it meanwhile.
+        """
+        with self.beside.working(x, since=since):
+            logits: Tensor = self.network(x).logits
+        self.beside.join()
         return logits
 
     @torch.no_grad()
@@ -47,9 +57,8 @@ class LongTermMemory:
         until there are enough of them.
         """
         self.step.add_(1)
-        decay = (1 - 1 / (self.step + 1)).clamp(max=alpha) if ramp else torch.full_like(self.step, alpha)
         a = torch.rand((), generator=self.generator, device=self.step.device)
-        self.weights.theta.lerp_(working.weights.theta, torch.where(a < r, 1 - decay, 0.0))
+        self.weights.approach(working.weights.theta, _share(self.step, a, r, alpha, ramp))
 
     def statistics(self, choice: Statistics, working: WorkingMemory, batches: Iterable[Tensor]) -> Tensor:
         """Running statistics for inference: `replay` its own, `working` copied, `recalibrated` measured on batches."""
@@ -78,3 +87,10 @@ class LongTermMemory:
     def tensors(self) -> Mapping[str, Tensor]:
         """The live state, by name."""
         return {"theta": self.weights.theta, "statistics": self.weights.statistics, "step": self.step}
+
+
+@compiled
+def _share(step: Tensor, a: Tensor, r: float, alpha: float, ramp: bool) -> Tensor:
+    """How far long-term memory goes towards working memory: 1 - α if r > a, else nowhere."""
+    decay = (1 - 1 / (step + 1)).clamp(max=alpha) if ramp else torch.full_like(step, alpha)
+    return torch.where(a < r, 1 - decay, 0.0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scommer import networks, randomness
+from scommer.beside import Moment
 from scommer.memory import EpisodicMemory, LongTermMemory, WorkingMemory
 from scommer.sparse_coding import SparseCode
 from scommer.training import Training
@@ -19,6 +20,7 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     kept: Mapping[str, Tensor] = {}
+    ready: Moment | None = None  # on a GPU, when they were there
 
 
 class Outcome(NamedTuple):
@@ -50,6 +52,11 @@ class Mind:
         parts = {"working": self.working, "episodic": self.episodic, "code": self.code, **self.long_term}
         return {name: part for name, part in parts.items() if part is not None}
 
+    def follow(self) -> None:
+        """Brings the copies in half precision up to date, after the state was changed from outside."""
+        for weights in (self.working.weights, *(memory.weights for memory in self.long_term.values())):
+            weights.follow()
+
     def tensors(self) -> dict[str, Tensor]:
         """The live state, by name."""
         return {f"{p}/{name}": t for p, part in self._parts().items() for name, t in part.tensors().items()}
@@ -69,6 +76,8 @@ class Workshop:
     buffer: int = 200
     seed: int = 0
     device: torch.device | str = "cpu"
+    half: torch.dtype | None = None  # the precision of convolutions, where it is not the full one
+    shared: torch.Generator | None = None  # that all roles draw from, where they do not have their own
 
     def working(self, **sparse: Any) -> WorkingMemory:
         """A fresh network of the wanted size, dense unless ratios are given."""
@@ -78,7 +87,7 @@ class Workshop:
             t.network, (c, h, w), self.classes, randomness.generator(self.seed, "network"),
             width=t.width, depth=t.depth, stages=t.stages, **sparse,
         )  # fmt: skip
-        return WorkingMemory(network.to(self.device), t.momentum, t.weight_decay)
+        return WorkingMemory(network.to(self.device), t.momentum, t.weight_decay, self.half)
 
     def episodic(self, **extra: Tensor) -> EpisodicMemory:
         """A memory of raw images and labels, and what else a method keeps."""
@@ -87,14 +96,14 @@ class Workshop:
 
     def generator(self, role: str) -> torch.Generator:
         """A generator of this experiment's seed, on its device."""
-        return randomness.generator(self.seed, role, self.device)
+        return self.shared or randomness.generator(self.seed, role, self.device)
 
 
 class Method:
     """A way to learn a stream. Settings are a frozen dataclass; state lives in the mind.
 
-    A method gives `mind` and `loss`; the hooks do nothing unless it says otherwise. `loss` and
-    `after_step` run inside the step: static shapes, no host read, no branch on data.
+    A method gives `mind` and `loss`; the hooks do nothing unless it says otherwise. `loss`,
+    `observe` and `after_step` run inside the step: static shapes, no host read, no branch on data.
     """
 
     draws: ClassVar[int] = 0  # independent replay batches a step
@@ -117,6 +126,9 @@ class Method:
     def keepsake(self, outcome: Outcome) -> Mapping[str, Tensor]:
         """What episodic memory keeps beside image and label."""
         return {}
+
+    def observe(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
+        """What a step notes of its answer; the weights change meanwhile."""
 
     def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None: ...
 

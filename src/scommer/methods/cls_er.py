@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from scommer.compiling import compiled
 from scommer.errors import within
 from scommer.memory import LongTermMemory, WorkingMemory
 from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, interleave
@@ -44,15 +45,8 @@ class CLSER(Method):
         x, y = interleave(task, *recalled)
         z, fired = mind.working(x)
         n = len(task.y)
-        loss = cross_entropy(z, y)
-        if recalled:
-            loss = loss + self.reg * mse_loss(z[n:], self._target(mind, recalled[0]))
-        return Outcome(loss, z[:n], [f[:n] for f in fired])
-
-    def _target(self, mind: Mind, recalled: Batch) -> Tensor:
-        plastic, stable = (mind.long_term[name].retrieve(recalled.x) for name in ("plastic", "stable"))
-        p, s = (z.softmax(1).gather(1, recalled.y[:, None]) for z in (plastic, stable))  # [B, 1]
-        return torch.where(p > s, plastic, stable)
+        slow = [mind.long_term[m].retrieve(b.x, b.ready) for b in recalled for m in ("plastic", "stable")]
+        return Outcome(_consistent(z, y, slow, n, self.reg), z[:n], [f[:n] for f in fired])
 
     def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
         for name, r in (("plastic", self.r_plastic), ("stable", self.r_stable)):
@@ -61,3 +55,13 @@ class CLSER(Method):
     def views(self, mind: Mind, calibration: Iterable[Tensor]) -> list[View]:
         memories: dict[str, WorkingMemory | LongTermMemory] = {"working": mind.working, **mind.long_term}
         return [View(name, memory, memory.weights.statistics) for name, memory in memories.items()]
+
+
+@compiled
+def _consistent(z: Tensor, y: Tensor, slow: list[Tensor], n: int, reg: float) -> Tensor:
+    loss = cross_entropy(z, y)
+    if slow:
+        plastic, stable = slow
+        p, s = (z_m.softmax(1).gather(1, y[n:, None]) for z_m in slow)  # [B, 1], of the true class
+        loss = loss + reg * mse_loss(z[n:], torch.where(p > s, plastic, stable))
+    return loss

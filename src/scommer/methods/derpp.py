@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from scommer.compiling import compiled
 from scommer.errors import within
 from scommer.methods.base import Batch, Method, Mind, Outcome, Workshop
 
@@ -32,13 +33,20 @@ class DERpp(Method):
         batches = (task, *recalled)
         sizes = tuple(len(b.y) for b in batches)
         z, fired = mind.working(torch.cat([b.x for b in batches]), parts=sizes)  # as separate passes
-        z_t, *z_m = z.split(sizes)
-        loss = cross_entropy(z_t, task.y)
-        if recalled:
-            dark, labelled = recalled
-            loss = loss + self.alpha * mse_loss(z_m[0], dark.kept["logits"])
-            loss = loss + self.beta * cross_entropy(z_m[1], labelled.y)
-        return Outcome(loss, z_t, [f[: sizes[0]] for f in fired])
+        targets = [task.y, recalled[0].kept["logits"], recalled[1].y] if recalled else [task.y]
+        loss = _objective(z, targets, self.alpha, self.beta)
+        return Outcome(loss, z[: sizes[0]], [f[: sizes[0]] for f in fired])
 
     def keepsake(self, outcome: Outcome) -> Mapping[str, Tensor]:
         return {"logits": outcome.logits.detach()}
+
+
+@compiled
+def _objective(z: Tensor, targets: list[Tensor], alpha: float, beta: float) -> Tensor:
+    z_t, *z_m = z.split([len(t) for t in targets])
+    y, *recalled = targets
+    loss = cross_entropy(z_t, y)
+    if recalled:
+        logits, labels = recalled
+        loss = loss + alpha * mse_loss(z_m[0], logits) + beta * cross_entropy(z_m[1], labels)
+    return loss

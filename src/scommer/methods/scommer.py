@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from scommer.compiling import compiled
 from scommer.errors import within
 from scommer.memory import LongTermMemory
 from scommer.memory.long_term import STATISTICS, Statistics
@@ -54,15 +55,15 @@ class SCoMMER(Coding, Method):
         apart = n > 0 and not self.joint_batch
         keep = mind.code.keep(y, spared=0 if self.replay_dropout else n) if mind.code else None
         z, fired = mind.working(x, keep, parts=(n, len(task.y)) if apart else None)
-        loss = cross_entropy(z[:n], y[:n]) + cross_entropy(z[n:], y[n:]) if apart else cross_entropy(z, y)
-        if n and self.long_term:
-            z_s = mind.long_term["long_term"].retrieve(x[:n])
-            loss = loss + self.gamma * mse_loss(z[:n], z_s)
+        z_s = mind.long_term["long_term"].retrieve(recalled[0].x, recalled[0].ready) if n and self.long_term else None
+        loss = _eq_4(z, y, z_s, n, apart, self.gamma)
         return Outcome(loss, z[n:], [f[n:] for f in fired])
 
-    def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
+    def observe(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
         if mind.code:
             mind.code.count(outcome.fired, task.y)
+
+    def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
         for memory in mind.long_term.values():
             memory.consolidate(mind.working, self.r, self.alpha, self.ramp)
 
@@ -83,3 +84,10 @@ class SCoMMER(Coding, Method):
                 label = name if choice == self.statistics else f"{name}/{choice}"
                 views.append(View(label, memory, memory.statistics(choice, mind.working, calibration)))
         return views
+
+
+@compiled
+def _eq_4(z: Tensor, y: Tensor, z_s: Tensor | None, n: int, apart: bool, gamma: float) -> Tensor:
+    z_m, z_t = z.split((n, len(z) - n))
+    loss = cross_entropy(z_m, y[:n]) + cross_entropy(z_t, y[n:]) if apart else cross_entropy(z, y)
+    return loss if z_s is None else loss + gamma * mse_loss(z_m, z_s)

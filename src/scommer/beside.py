@@ -1,0 +1,113 @@
+"""Work side by side on a GPU: a second stream, for what need not wait its turn. On a CPU all is in turn."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Moment = torch.cuda.Event
+
+
+def moment(device: torch.device) -> Moment | None:
+    """The present moment of the present stream: what was asked for so far, and nothing after it."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+class Beside:
+    """A stream beside the present one, which goes first where both want the GPU (unless this is `urgent`)."""
+
+    def __init__(self, device: torch.device, urgent: bool = False) -> None:
+        self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if device.type == "cuda" else None
+        self._held: list[Tensor] = []
+
+    @contextmanager
+    def working(self, *inputs: Tensor, since: Moment | None = None) -> Iterator[None]:
+        """What is asked for in here runs beside the present stream, as soon as that has come to `since` (or here).
+
+        The inputs stay as they are until `join`: their memory is not given to anybody else.
+        """
+        if self.stream is None:
+            yield
+            return
+        if since is None:
+            self.stream.wait_stream(torch.cuda.current_stream())
+        else:
+            self.stream.wait_event(since)
+        self._held += inputs
+        with torch.cuda.stream(self.stream):
+            yield
+
+    def join(self) -> None:
+        """What the present stream does from here on comes after all that was done beside it."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+            self._held.clear()
+
+
+class _Convolve(torch.autograd.Function):
+    """A convolution whose weight gradient is found beside the backward pass, which does not wait for it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], beside: Beside
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.shape, ctx.beside = (stride, padding), beside
+        if weight.shape[2:] == (1, 1) and stride != (1, 1):  # for this, libraries go a long way round
+            x = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
+            return torch.conv2d(x, weight)
+        return torch.conv2d(x, weight, None, stride, padding)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (x, weight), (stride, padding) = gradients, ctx.saved_tensors, ctx.shape
+
+        def derive(of_x: bool, of_weight: bool) -> tuple[Tensor, Tensor, Tensor]:
+            wanted = (of_x, of_weight, False)
+            found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(
+                g, x, weight, None, stride, padding, (1, 1), False, (0, 0), 1, wanted
+            )
+            return found
+
+        now = moment(g.device)
+        dx = derive(True, False)[0] if ctx.needs_input_grad[0] else None
+        with ctx.beside.working(x, g, since=now):
+            _, dweight, _ = derive(False, True)
+        return dx, dweight, None, None, None
+
+
+def convolve(x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], beside: Beside) -> Tensor:
+    """A convolution; `beside.join` comes before its weight's gradient is read."""
+    y: Tensor = _Convolve.apply(x, weight, stride, padding, beside)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Linear(torch.autograd.Function):
+    """A linear layer whose own gradients are found beside the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, beside: Beside) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.beside = beside
+        return torch.addmm(bias, x, weight.T)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (g,), (x, weight) = gradients, ctx.saved_tensors
+        now = moment(g.device)
+        dx = g @ weight if ctx.needs_input_grad[0] else None
+        with ctx.beside.working(x, g, since=now):
+            dweight, dbias = g.T @ x, g.sum(0)
+        return dx, dweight, dbias, None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor, beside: Beside) -> Tensor:
+    """A linear layer; `beside.join` comes before the gradients of weight and bias are read."""
+    y: Tensor = _Linear.apply(x, weight, bias, beside)  # type: ignore[no-untyped-call]
+    return y
