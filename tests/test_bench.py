@@ -14,7 +14,7 @@ from scommer.cli import main
 
 
 class Convolved(TorchDispatchMode):
-    """Counts convolutions and the images that go through each."""
+    """Counts convolutions, and gradients of their input and weight, by the images that go through each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,9 +22,11 @@ class Convolved(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.split(".")[0]
-        if name in ("convolution", "convolution_backward"):
-            x = args[0] if name == "convolution" else args[1]
-            self.images[name, len(x)] += 1
+        if name == "convolution":
+            self.images["forward", len(args[0])] += 1
+        if name == "convolution_backward":
+            for kind, wanted in zip(("input", "weight"), args[-1], strict=False):
+                self.images[kind, len(args[1])] += wanted
         return func(*args, **(kwargs or {}))
 
 
@@ -38,15 +40,15 @@ def small(method: str) -> Learner:
     return Setting(random_stream(10, 8), method, "small", torch.device("cpu"), "fp32").learner()
 
 
-# a small network has a stem, four convolutions in two blocks, and one shortcut
+# a small network has a stem, which needs no gradient of its images, four convolutions in two blocks, and one shortcut
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("sgd", {("convolution", 32): 6, ("convolution_backward", 32): 6}),
-        ("er", {("convolution", 64): 6, ("convolution_backward", 64): 6}),
-        ("der++", {("convolution", 96): 6, ("convolution_backward", 96): 6}),
-        ("scommer", {("convolution", 64): 6, ("convolution_backward", 64): 6, ("convolution", 32): 6}),
-        ("cls-er", {("convolution", 64): 6, ("convolution_backward", 64): 6, ("convolution", 32): 12}),
+        ("sgd", {("forward", 32): 6, ("input", 32): 5, ("weight", 32): 6}),
+        ("er", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6}),
+        ("der++", {("forward", 96): 6, ("input", 96): 5, ("weight", 96): 6}),
+        ("scommer", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6, ("forward", 32): 6}),
+        ("cls-er", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6, ("forward", 32): 12}),
     ],
 )
 def test_the_floor_and_the_networks_do_the_convolutions_of_a_step(method: str, expected: dict[Any, int]) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from scommer import networks
 from scommer.sparse_coding import k_wta, rank
 
 kernels = pytest.importorskip("scommer.kernels", reason="needs Triton")
@@ -21,6 +22,8 @@ CASES = {  # units, area's side, parts, ratio, activate, plus, keep
     "a shortcut": (8, 6, (3, 3), None, False, False, False),
     "the end of a stage": (128, 4, (2, 2), 0.9, True, True, True),
     "all units win": (16, 4, (2, 2), 1.0, True, False, False),
+    "a map of several tiles": (8, 17, (1, 2), 0.5, True, True, False),
+    "a map of more tiles than programs": (8, 24, (1, 1), 0.5, True, False, True),
     "a wide stage": (256, 2, (2, 2), 0.8, True, True, True),
 }
 
@@ -36,8 +39,9 @@ def reference(
     return F.relu(y) if activate else y
 
 
-@pytest.mark.parametrize("offset", [0.0, 30.0])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "offset"), [(case, 0.0) for case in CASES] + [("a hidden layer of a block", 30.0), ("a bare sum", -30.0)]
+)
 def test_normalise_equals_the_plain_expression(case: str, offset: float) -> None:
     units, side, parts, ratio, activate, plus, keep = CASES[case]
     draw = torch.Generator().manual_seed(units)
@@ -131,6 +135,21 @@ def test_nan_is_not_silenced() -> None:
     plan = kernels.Plan((4,), 1e-5, 0.1, True, 0, True)
     y = kernels.normalise(x, one, zero, zero.clone(), one.clone(), plan).x
     assert y[:, 2].isnan().all()
+
+
+def test_a_network_of_fused_layers_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for fused in (False, True):
+        monkeypatch.setattr(networks, "fuses", lambda x, fused=fused: fused)
+        draw = torch.Generator().manual_seed(0)
+        network = networks.build("small", (3, 6, 6), 5, draw, width=4, active=0.75).to(DEVICE).train()
+        x = torch.randn(5, 3, 6, 6, generator=draw).to(DEVICE, memory_format=torch.channels_last)
+        keep = [None, (torch.rand(5, 8, generator=draw) < 0.8).float().to(DEVICE)]
+        z, fired = network(x, keep, parts=(2, 3))
+        gradients = torch.autograd.grad(z.square().sum(), list(network.parameters()))
+        found.append([z, *(f.float() for f in fired), *gradients, *network.buffers()])
+    for mine, plain in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("half", [None, torch.bfloat16])

@@ -25,6 +25,9 @@ class Beside:
     def __init__(self, device: torch.device, urgent: bool = False) -> None:
         self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if device.type == "cuda" else None
         self._held: list[Tensor] = []
+        self._before: Moment | None = None  # the last work
+        self.places: dict[int, Tensor] = {}  # where gradients go, by their parameter's address
+        self.delivered: list[int] = []  # and whose have gone there
 
     @contextmanager
     def working(self, *inputs: Tensor, since: Moment | None = None) -> Iterator[None]:
@@ -41,11 +44,22 @@ class Beside:
             self.stream.wait_event(since)
         self._held += inputs
         with torch.cuda.stream(self.stream):
+            self._before = moment(self.stream.device)
             yield
 
-    def join(self) -> None:
-        """What the present stream does from here on comes after all that was done beside it."""
-        if self.stream is not None:
+    def deliver(self, parameter: Tensor, gradient: Tensor) -> None:
+        """Takes a gradient to its place, if it has one, while others are still being found."""
+        if parameter.data_ptr() in self.places:
+            self.places[parameter.data_ptr()].copy_(gradient)
+            self.delivered.append(parameter.data_ptr())
+
+    def join(self, but_last: bool = False) -> None:
+        """What the present stream does from here on comes after all that was done beside it (but the last)."""
+        if self.stream is None:
+            return
+        if but_last and self._before is not None:
+            torch.cuda.current_stream().wait_event(self._before)
+        else:
             torch.cuda.current_stream().wait_stream(self.stream)
             self._held.clear()
 
@@ -79,6 +93,7 @@ class _Convolve(torch.autograd.Function):
         dx = derive(True, False)[0] if ctx.needs_input_grad[0] else None
         with ctx.beside.working(x, g, since=now):
             _, dweight, _ = derive(False, True)
+            ctx.beside.deliver(weight, dweight)
         return dx, dweight, None, None, None
 
 
@@ -93,17 +108,19 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, beside: Beside) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x, weight, bias)
         ctx.beside = beside
         return torch.addmm(bias, x, weight.T)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (g,), (x, weight) = gradients, ctx.saved_tensors
+        (g,), (x, weight, bias) = gradients, ctx.saved_tensors
         now = moment(g.device)
         dx = g @ weight if ctx.needs_input_grad[0] else None
         with ctx.beside.working(x, g, since=now):
             dweight, dbias = g.T @ x, g.sum(0)
+            ctx.beside.deliver(weight, dweight)
+            ctx.beside.deliver(bias, dbias)
         return dx, dweight, dbias, None
 
 

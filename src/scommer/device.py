@@ -1,5 +1,6 @@
 """Where it is computed: choosing a device, and naming it in a record."""
 
+import os
 import platform
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
@@ -14,6 +15,7 @@ Precision = Literal["bf16", "tf32", "fp32"]
 
 def choose_device(wanted: str | None) -> torch.device:
     """The device asked for, or a GPU where there is one."""
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams of learners that do not queue for each other
     if wanted is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

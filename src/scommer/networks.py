@@ -116,7 +116,7 @@ class Conv(nn.Conv2d):
         super().__init__(inputs, units, size, stride, size // 2, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.beside and x.is_cuda and torch.is_grad_enabled():
+        if self.beside and torch.is_grad_enabled():
             return convolve(x, self.weight, self.stride, self.padding, self.beside)  # type: ignore[arg-type]
         return super().forward(x)
 
@@ -127,7 +127,7 @@ class Linear(nn.Linear):
     beside: Beside | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.beside and x.is_cuda and torch.is_grad_enabled():
+        if self.beside and torch.is_grad_enabled():
             return linear(x, self.weight, self.bias, self.beside)
         return super().forward(x)
 

@@ -33,14 +33,15 @@ class Weights:
         if self.half is not None:
             self.half.copy_(self.theta)
 
-    def descend(self, gradient: Tensor, lr: float) -> None:
-        """θ ← θ - η g."""
+    def descend(self, gradient: Tensor, lr: float, part: slice = slice(None)) -> None:
+        """θ ← θ - η g, or a part of it."""
         if fuses(self.theta):
             from scommer import kernels
 
-            kernels.descend(self.theta, self.half, gradient, lr)
+            half = None if self.half is None else self.half[part]
+            kernels.descend(self.theta[part], half, gradient[part], lr)
         else:
-            self.theta.add_(gradient, alpha=-lr)
+            self.theta[part].add_(gradient[part], alpha=-lr)
             self.follow()
 
     def approach(self, target: Tensor, share: Tensor) -> None:
@@ -80,11 +81,10 @@ def gather(tensors: Iterable[Tensor]) -> Tensor:
     return torch.cat(vectors) if vectors else torch.zeros(0)
 
 
-def scatter(tensors: Sequence[Tensor], vector: Tensor) -> None:
-    """Lays tensors end to end into a vector that is there: one kernel for each precision on a GPU."""
-    places = vector.split([t.numel() for t in tensors])
+def scatter(tensors: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+    """Copies tensors to their places: one kernel for each precision on a GPU."""
     for dtype in {t.dtype for t in tensors}:
-        chosen = [(place, flat(t)) for place, t in zip(places, tensors, strict=True) if t.dtype == dtype]
+        chosen = [(flat(place), flat(t)) for place, t in zip(places, tensors, strict=True) if t.dtype == dtype]
         torch._foreach_copy_([place for place, _ in chosen], [t for _, t in chosen])
 
 

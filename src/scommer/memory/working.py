@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from scommer.beside import Beside
 from scommer.networks import Conv, Keep, Linear, Parts, Response, units_of
-from scommer.weights import Weights, scatter
+from scommer.weights import Weights, scatter, views
 
 
 class WorkingMemory:
@@ -26,7 +26,9 @@ class WorkingMemory:
         self.grad = torch.zeros_like(self.weights.theta)
         self.momentum, self.weight_decay = momentum, weight_decay
         self.velocity = torch.zeros_like(self.grad) if momentum else None
+        self.places = list(views(self.grad, self.parameters))
         self.beside = Beside(self.grad.device)  # of the backward pass
+        self.beside.places = {p.data_ptr(): place for p, place in zip(self.parameters, self.places, strict=True)}
         for m in network.modules():
             if isinstance(m, Conv | Linear):
                 m.beside = self.beside
@@ -42,9 +44,20 @@ class WorkingMemory:
 
     def descend(self, loss: Tensor, lr: float) -> None:
         """θ_w ← θ_w - η ∇L, with momentum and weight decay where asked for."""
+        self.beside.delivered.clear()
         gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        delivered = self.beside.delivered
+        here = [i for i, p in enumerate(self.parameters) if p.data_ptr() not in delivered]
+        scatter([gradients[i] for i in here], [self.places[i] for i in here])
+        first = self.parameters[0]
+        if not self.momentum and not self.weight_decay and delivered[-1:] == [first.data_ptr()]:
+            # The first layer's gradient comes last: the others need not wait for it.
+            self.beside.join(but_last=True)
+            self.weights.descend(self.grad, lr, slice(first.numel(), None))
+            self.beside.join()
+            self.weights.descend(self.grad, lr, slice(0, first.numel()))
+            return
         self.beside.join()
-        scatter(gradients, self.grad)
         direction = self.grad
         if self.weight_decay:
             direction.add_(self.weights.theta, alpha=self.weight_decay)
