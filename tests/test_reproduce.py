@@ -7,7 +7,7 @@ import pytest
 
 from scommer import Experiment, run
 from scommer.analysis import tables
-from scommer.record import find
+from scommer.record import Record, find
 from scommer.reproduce import run_missing, step_ms, wanted
 from scommer.running import TimeUp
 
@@ -50,7 +50,11 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
     again = wanted("main", [0, 1], tmp_path)
     assert all(w.done for w in again)
     assert run_missing(again, tmp_path) == 0
-    assert (step_ms(tmp_path) or 0) > 0
+    records = [Record.load(folder) for folder in find(tmp_path)]
+    assert sorted(r.times["together"] for r in records) == [1, 1, 2, 2]
+    each = sorted(1000 * r.times["seconds"] / r.times["steps"] / r.times["together"] for r in records)
+    assert step_ms(tmp_path) == pytest.approx((each[1] + each[2]) / 2)
+    assert step_ms(tmp_path / "nothing") is None
 
 
 @pytest.mark.usefixtures("small_table")

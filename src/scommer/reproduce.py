@@ -39,9 +39,9 @@ def _steps(experiment: Experiment, data: Path | None, loaded: dict[tuple[str, fl
 
 
 def step_ms(results: Path) -> float | None:
-    """How long a step took in the runs that are there, in the middle; None where there are none."""
-    times = [Record.load(folder).times for folder in find(results)]
-    return statistics.median(1000 * t["seconds"] / t["steps"] for t in times) if times else None
+    """How long a step of one learner took in the runs that are there, in the middle; None where there are none."""
+    times = [Record.load(folder).step_ms for folder in find(results)]
+    return statistics.median(times) if times else None
 
 
 def run_missing(

@@ -87,12 +87,13 @@ def show(
         settings.add_row(name, written(value))
     console.print(settings)
     t, code = record.times, record.code
+    beside = f" side by side with {t['together'] - 1} more" if t.get("together", 1) > 1 else ""
     changed = " (with uncommitted changes)" if code["dirty"] else ""
     lines = [
         f"stream      {record.stream['name']}, fingerprint {record.stream['fingerprint']}",
         f"code        {code['commit'] or 'no commit known'}{changed}, sources {code['sources']}",
         f"device      {record.device['name']} ({record.device['precision']}), torch {record.versions['torch']}",
-        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps, finished {t['finished']}",
+        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps{beside}, finished {t['finished']}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
 
