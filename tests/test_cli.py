@@ -310,4 +310,10 @@ def test_reproduce_lists_what_a_table_needs(capsys: pytest.CaptureFixture[str], 
     )
     assert code == 0, err
     assert re.search(r"1 of 10 runs are done; 9 to go, 702,000 steps, about [\d:]+ at", out)
+    part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
+    code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")
+    assert "0 of 3 runs are done; 3 to go, 234,000 steps" in out
+    code, _, err = call(capsys, "reproduce", "ablation", "--method", "sgd", "--dry-run")
+    assert code == 2
+    assert "unknown method for this part of the table 'sgd'" in err
     assert call(capsys, "reproduce", "mian", "--dry-run")[0] == 2
