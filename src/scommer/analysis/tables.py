@@ -169,9 +169,14 @@ def as_table(title: str, rows: Sequence[Entry]) -> Table:
 
 def as_markdown(rows: Sequence[Entry]) -> str:
     """For a document."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    lines += ["| " + " | ".join(_cells(e)) + " |" for e in rows]
-    return "\n".join([*lines, *(f"\n{note}" for note in _notes(rows))]) + "\n"
+    return markdown(HEAD, map(_cells, rows)) + "".join(f"\n{note}\n" for note in _notes(rows))
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Any table, with a line below its head."""
+    lines = [" | ".join(cells) for cells in (head, *rows)]
+    lines.insert(1, " | ".join("---" for _ in head))
+    return "".join(f"| {line} |\n" for line in lines)
 
 
 def as_csv(rows: Sequence[Entry]) -> str:

@@ -1,4 +1,4 @@
-"""The commands that look: list, show, table and bench."""
+"""The commands that look: list, show, table, results and bench."""
 
 import json
 from pathlib import Path
@@ -138,6 +138,22 @@ def table(
         console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
     else:
         print(forms[form](rows), end="")
+
+
+def results(
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = Path("results"),
+) -> None:
+    """Print all results as one Markdown document.
+
+    The paper's tables as far as there are runs, the choices of batch-norm statistics, and every run, after what the
+    folder's README.md says of them: `scommer results > docs/results.md`.
+    """
+    from scommer.analysis.document import document
+    from scommer.record import Record, find
+
+    reading = runs / "README.md"
+    records = [Record.load(folder) for folder in find(runs)]
+    print(document(records, reading.read_text() if reading.exists() else ""), end="")
 
 
 def bench(
