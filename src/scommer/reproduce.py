@@ -76,7 +76,7 @@ def _steps_saved(folder: Path) -> int:
     try:
         saved: int = json.loads((folder / "progress.json").read_text())["steps"][0]
         return saved
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError):  # nothing saved, or damaged
         return 0
 
 
