@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint clean
+.PHONY: install demo test lint results clean
 
 install: .venv/installed
 
@@ -26,6 +26,9 @@ lint: .venv/developing
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+results: install
+	$(BIN)/scommer results > docs/results.md
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import tarfile
 import threading
@@ -243,6 +244,8 @@ def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_pa
     names = sorted(p.parent.name.rsplit("-", 1)[0] for p in tmp_path.rglob("record.json"))
     assert names == ["s-digits-sgd-seed0", "s-digits-sgd-seed2", "s-digits-sgd-seed5"]
     assert out.count("record: ") == 3
+    _, out, _ = call(capsys, "show", str(next(tmp_path.glob("*seed5*"))))
+    assert re.search(r"s for 44 steps side by side with 2 more, finished", out)
 
 
 def test_seeds_are_read_with_spaces_or_commas_and_nothing_is_swallowed() -> None:
@@ -302,12 +305,23 @@ def test_table_prints_every_form_from_the_records_in_the_tree(capsys: pytest.Cap
     assert "unknown form" in err
 
 
-def test_reproduce_lists_what_a_table_needs(capsys: pytest.CaptureFixture[str], cifar: Callable[[str], Path]) -> None:
-    results = str(Path(__file__).parents[1] / "results")
-    root = str(cifar("cifar10"))
+def test_reproduce_lists_what_a_table_needs(
+    capsys: pytest.CaptureFixture[str], cifar: Callable[[str], Path], tmp_path: Path
+) -> None:
+    one = "s-cifar10-scommer-200-seed0-00ca1b"  # more may come to the tree
+    shutil.copytree(Path(__file__).parents[1] / "results" / one, tmp_path / one)
+    results, root = str(tmp_path), str(cifar("cifar10"))
     code, out, err = call(
         capsys, "reproduce", "ablation", "--seeds", "0", "1", "--runs", results, "--data", root, "--dry-run"
     )
     assert code == 0, err
-    assert re.search(r"1 of 10 runs are done; 9 to go, 702,000 steps, about [\d:]+ at", out)
+    assert "1 of 10 runs are done; 9 to go, 702,000 steps, about 2:00:20 at 10.3 ms a step" in " ".join(
+        out.split()
+    )  # 9 · 802.17 s
+    part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
+    code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")
+    assert "0 of 3 runs are done; 3 to go, 234,000 steps" in out
+    code, _, err = call(capsys, "reproduce", "ablation", "--method", "sgd", "--dry-run")
+    assert code == 2
+    assert "unknown method for this part of the table 'sgd'" in err
     assert call(capsys, "reproduce", "mian", "--dry-run")[0] == 2

@@ -1,17 +1,20 @@
 """The examples in the documents run, and what they name exists."""
 
+import json
 import re
 import statistics
 from pathlib import Path
 
 import pytest
 
+from scommer.cli.looking import results
 from scommer.methods import METHODS
 from scommer.presets import preset
 from scommer.record import Record, find
 from scommer.streams import STREAMS
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results.md"
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -59,24 +62,38 @@ def test_every_command_in_the_readme_exists(capsys: pytest.CaptureFixture[str]) 
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
 
 
-def test_the_results_in_the_readme_are_those_of_the_records() -> None:
-    rows = re.findall(
-        r"^\| ([\w-]+) ?(\w*), buffer (\d+) \| (\d+) \| ([\d.]+) \| [^|]+ \| ([\d.]+) \|",
-        (ROOT / "README.md").read_text(), re.M,
-    )  # fmt: skip
-    records = [Record.load(folder) for folder in find(ROOT / "results")]
-    assert len(rows) == len(records) > 0
-    for benchmark, kind, buffer, seed, long_term, working in rows:
-        stream = f"gcil-{kind}" if kind else f"s-{benchmark.removeprefix('S-').lower()}"
-        wanted = {
-            "stream": stream,
-            "method": "scommer",
-            "buffer": int(buffer),
-            "seed": int(seed),
-            "variant": "official",
-        }
-        (record,) = (r for r in records if wanted.items() <= r.experiment.items())
-        assert (long_term, working) == (f"{record.accuracy('long_term'):.2f}", f"{record.accuracy('working'):.2f}")
+def test_the_document_of_results_is_what_the_records_make(capsys: pytest.CaptureFixture[str]) -> None:
+    results(ROOT / "results")
+    assert capsys.readouterr().out == RESULTS.read_text(), "make results writes docs/results.md anew"
+
+
+def test_every_run_is_in_the_document_of_results() -> None:
+    """Its scores from the matrices of the records, without our own reading of them."""
+    listed = RESULTS.read_text().split("## Every run")[1]
+    paths = sorted((ROOT / "results").glob("*/record.json"))
+    assert listed.count("\n| ") == 2 + len(paths) > 2  # the head and its line
+    for path in paths:
+        r = json.loads(path.read_text())
+        e, rows = r["experiment"], r["matrices"][r["inference"]]
+        scores = [f"{statistics.fmean(rows[s][-1]):.2f}" if s in rows else "–" for s in ("class_il", "task_il")]
+        cell = rf"\| {e['stream']} \| {re.escape(e['method'])} \| {e['buffer'] or '–'} \| [^|]* \| {e['seed']} "
+        found = re.findall(cell + rf"\| {' [|] '.join(scores)} \| {r['code']['commit'][:7]}\b", listed)
+        assert found, path
+
+
+def test_the_results_in_the_readme_are_those_of_the_document() -> None:
+    section = (ROOT / "README.md").read_text().split("## What is known to reproduce")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 2
+    assert set(rows) <= set(RESULTS.read_text().splitlines())
+
+
+def test_the_numbers_that_the_reading_names_are_those_of_the_tables() -> None:
+    reading = (ROOT / "results" / "README.md").read_text()
+    assert reading in RESULTS.read_text()
+    numbers = re.findall(r"\d+\.\d\d", reading)
+    assert numbers
+    assert set(numbers) <= set(re.findall(r"\d+\.\d\d", RESULTS.read_text().replace(reading, "")))
 
 
 def test_the_digits_in_the_readme_are_those_of_the_records() -> None:

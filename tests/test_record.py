@@ -78,6 +78,11 @@ def test_a_record_is_two_files_and_nothing_else(tmp_path):
     assert "arrays" not in plain
 
 
+def test_runs_side_by_side_share_the_time_of_a_step():
+    assert made().step_ms == pytest.approx(37.5)  # alone, as far as an early record tells
+    assert made(times={"seconds": 6.0, "steps": 40, "together": 4}).step_ms == pytest.approx(37.5)
+
+
 def test_saving_again_replaces(tmp_path):
     made().save(tmp_path)
     made(name="other", arrays={}).save(tmp_path)

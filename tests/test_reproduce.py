@@ -1,15 +1,19 @@
 """A table is filled run by run, over several sittings."""
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from scommer import Experiment, run
 from scommer.analysis import tables
-from scommer.record import find
-from scommer.reproduce import run_missing, step_ms, wanted
-from scommer.running import TimeUp
+from scommer.errors import UsageError
+from scommer.experiment import Plan
+from scommer.learner import Learner
+from scommer.record import Record, find
+from scommer.reproduce import Wanted, cohorts, run_missing, step_ms, wanted
+from scommer.running import TimeUp, Watch
 
 QUICK = {"epochs": 1, "width": 4}
 
@@ -50,7 +54,11 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
     again = wanted("main", [0, 1], tmp_path)
     assert all(w.done for w in again)
     assert run_missing(again, tmp_path) == 0
-    assert (step_ms(tmp_path) or 0) > 0
+    records = [Record.load(folder) for folder in find(tmp_path)]
+    assert sorted(r.times["together"] for r in records) == [1, 1, 2, 2]
+    each = sorted(1000 * r.times["seconds"] / r.times["steps"] / r.times["together"] for r in records)
+    assert step_ms(tmp_path) == pytest.approx((each[1] + each[2]) / 2)
+    assert step_ms(tmp_path / "nothing") is None
 
 
 @pytest.mark.usefixtures("small_table")
@@ -61,10 +69,72 @@ def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> No
     assert len(said) == 1
     assert said[0].startswith("time is up")
     assert list(tmp_path.rglob("checkpoint-*"))
-    assert run_missing(wanted("main", [0], tmp_path), tmp_path, device="cpu") == 2
+    begun = wanted("main", [0], tmp_path)
+    saved = [json.loads(path.read_text())["steps"][0] for path in tmp_path.rglob("progress.json")]
+    assert sorted(44 - w.left for w in begun) == sorted(saved)
+    told = next(tmp_path.rglob("progress.json"))
+    for content, left in (('{"steps": [30, 44]}', 14), ("{", 44), ("[]", 44), ('{"steps": 3}', 44)):
+        told.write_text(content)  # damaged, it counts as nothing saved: the checkpoint itself is what is taken up
+        assert left in [w.left for w in wanted("main", [0], tmp_path)]
+    assert run_missing(begun, tmp_path, device="cpu") == 2
     alone = run(Experiment("s-digits", "er", 20, settings=QUICK))
     (record,) = (r for r in (tables.Record.load(f) for f in find(tmp_path)) if r.experiment["method"] == "er")
     assert record.matrices == alone.matrices
+
+
+@pytest.mark.usefixtures("small_table")
+def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
+    def chosen(**part: Any) -> list[tuple[str, int]]:
+        return [(w.experiment.method, w.experiment.seed) for w in wanted("main", [0, 1], tmp_path, **part)]
+
+    assert chosen(methods=["er"]) == chosen(buffers=[20]) == [("er", 0), ("er", 1)]  # SGD has no buffer
+    assert chosen(streams=["s-digits"], methods=["er", "sgd"]) == chosen()
+    assert run_missing(wanted("main", [1], tmp_path, methods=["er"]), tmp_path, device="cpu") == 1
+    (record,) = (Record.load(folder) for folder in find(tmp_path))
+    assert (record.experiment["method"], record.experiment["seed"]) == ("er", 1)
+    for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}, {"methods": ["sgd"], "buffers": [20]}):
+        with pytest.raises(UsageError, match="for this part of the table"):
+            chosen(**part)
+
+
+def made(*lengths: tuple[int, int]) -> list[Wanted]:
+    """Runs of so many steps with so many left, told apart by their seeds."""
+    return [Wanted(Experiment("s-digits", seed=i), left == 0, n, left) for i, (n, left) in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "together", "expected"),
+    [
+        # as in the main table: 78,000 and 78,100, 30,350 and 30,550 are as good as equal
+        ([(78000, 78000), (30350, 30350), (78100, 78100), (30550, 30550)], 2, [[0, 2], [1, 3]]),
+        ([(78, 78), (30, 30), (30, 30), (78, 0), (30, 30), (78, 78)], 3, [[0, 5, 1], [2, 4]]),  # no place stays empty
+        ([(78, 78), (78, 78), (78, 40), (30, 30), (78, 40)], 2, [[2, 4], [0, 1], [3]]),  # what was begun comes first
+        ([(78, 78), (78, 30), (30, 30)], 2, [[1, 2], [0]]),  # by what is left, not by what it was
+        ([(78, 0), (30, 0)], 2, []),
+    ],
+)
+def test_runs_of_about_equal_length_go_side_by_side(
+    lengths: list[tuple[int, int]], together: int, expected: list[list[int]]
+) -> None:
+    assert [[w.experiment.seed for w in cohort] for cohort in cohorts(made(*lengths), together)] == expected
+
+
+def test_cohorts_are_what_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = {**QUICK, "epochs": 2}
+    rows = [
+        {"method": m, "buffer": 20, "settings": s, "values": [[20.0]]} for m in ("er", "der++") for s in (QUICK, longer)
+    ]
+    numbers: dict[str, Any] = {"main": {"source": "made up", "columns": ["s-digits/class_il"], "rows": rows}}
+    monkeypatch.setattr(tables, "paper_numbers", lambda: numbers)
+
+    class Begun(Watch):
+        seen: ClassVar[list[tuple[int, int]]] = []
+
+        def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+            self.seen.append((learner.steps[1], together))
+
+    assert run_missing(wanted("main", [0], tmp_path), tmp_path, together=2, device="cpu", watch=Begun()) == 4
+    assert Begun.seen == [(44, 2), (88, 2)]
 
 
 def test_time_is_up_is_said_and_nothing_is_lost(tmp_path: Path) -> None:

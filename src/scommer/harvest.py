@@ -79,6 +79,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
             "finished": records.now(),
             "seconds": round(story["seconds"], 2),
             "steps": done,
+            "together": story["together"],  # runs side by side in its last sitting
         },
         arrays=arrays,
     )

@@ -53,6 +53,12 @@ class Record:
         """Mean accuracy over tasks at the end."""
         return self.scores[memory or self.inference][setting]["accuracy"]
 
+    @property
+    def step_ms(self) -> float:
+        """How long a step of one learner took: runs side by side share the time."""
+        t = self.times
+        return float(1000 * t["seconds"] / t["steps"] / t.get("together", 1))  # early records do not tell
+
     def save(self, folder: Path) -> None:
         """Writes arrays.npz, then record.json: a folder with a record is complete."""
         buffer = BytesIO()

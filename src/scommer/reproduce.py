@@ -1,15 +1,17 @@
 """Running what a table of the paper still misses, in as many sittings as it takes."""
 
+import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
 from scommer.analysis import tables
-from scommer.errors import RunError
+from scommer.errors import RunError, unknown
 from scommer.experiment import Experiment, prepare
+from scommer.methods import METHODS
 from scommer.record import Record, find
 from scommer.running import TimeUp, Watch, run_together
 from scommer.streams import Stream
@@ -22,26 +24,81 @@ class Wanted:
     experiment: Experiment
     done: bool
     steps: int
+    left: int  # steps that are still to go
 
 
-def wanted(table: str, seeds: Iterable[int], results: Path, data: Path | None = None) -> list[Wanted]:
-    """All runs of a table: in the paper's order, one seed after the other."""
-    records = [Record.load(folder) for folder in find(results)]
+def wanted(
+    table: str,
+    seeds: Iterable[int],
+    results: Path,
+    data: Path | None = None,
+    *,
+    streams: Collection[str] = (),
+    methods: Collection[str] = (),
+    buffers: Collection[int] = (),
+) -> list[Wanted]:
+    """The runs of a table, or of its part with these streams, methods and buffers.
+
+    They come in the paper's order, one seed after the other.
+    """
     needed = sorted(tables.experiments(table, seeds), key=lambda e: e.seed)
+    needed = _part(needed, "stream", streams, lambda e: str(e.stream))
+    needed = _part(needed, "method", methods, lambda e: e.method)
+    needed = _part(needed, "buffer", [str(b) for b in buffers], _buffer)
+    records = [Record.load(folder) for folder in find(results)]
     loaded: dict[tuple[str, float], Stream] = {}
-    return [Wanted(e, tables.is_done(e, records), _steps(e, data, loaded)) for e in needed]
+    made = []
+    for e in needed:
+        plan = prepare(e, data, loaded)
+        t = plan.training
+        steps = sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
+        done = tables.is_done(e, records)
+        made.append(Wanted(e, done, steps, 0 if done else steps - _steps_saved(results / plan.name)))
+    return made
 
 
-def _steps(experiment: Experiment, data: Path | None, loaded: dict[tuple[str, float], Stream]) -> int:
-    plan = prepare(experiment, data, loaded)
-    t = plan.training
-    return sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
+def _part(
+    needed: list[Experiment], what: str, chosen: Collection[str], of: Callable[[Experiment], str]
+) -> list[Experiment]:
+    there = {of(e) for e in needed}
+    for name in chosen:
+        if name not in there:
+            raise unknown(f"{what} for this part of the table", name, there)
+    return [e for e in needed if not chosen or of(e) in chosen]
+
+
+def _buffer(experiment: Experiment) -> str:
+    return str(experiment.buffer) if METHODS[experiment.method].draws else "none"
+
+
+def _steps_saved(folder: Path) -> int:
+    """How far a run came that is not finished."""
+    try:
+        saved: int = json.loads((folder / "progress.json").read_text())["steps"][0]
+        return saved
+    except (OSError, ValueError, LookupError, TypeError):  # nothing saved, or damaged
+        return 0
 
 
 def step_ms(results: Path) -> float | None:
-    """How long a step took in the runs that are there, in the middle; None where there are none."""
-    times = [Record.load(folder).times for folder in find(results)]
-    return statistics.median(1000 * t["seconds"] / t["steps"] for t in times) if times else None
+    """How long a step of one learner took in the runs that are there, in the middle; None where there are none."""
+    times = [Record.load(folder).step_ms for folder in find(results)]
+    return statistics.median(times) if times else None
+
+
+def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:
+    """Which runs go side by side: those with about as many steps to go, so that none waits for the others' end.
+
+    What was begun comes first, then the first that is missing; a place that is left is given to the nearest in length.
+    """
+    waiting = sorted((w for w in todo if not w.done), key=lambda w: w.left == w.steps)
+    made = []
+    while waiting:
+        n = waiting[0].left
+        near = sorted(waiting, key=lambda w: round(10 * abs(w.left - n) / max(w.left, n, 1)))  # 5 % are nothing
+        made.append(near[:together])
+        waiting = [w for w in waiting if w not in made[-1]]
+    return made
 
 
 def run_missing(
@@ -57,18 +114,18 @@ def run_missing(
 ) -> int:
     """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
     end = inf if minutes is None else time.monotonic() + 60 * minutes
-    missing = [w.experiment for w in todo if not w.done]
     before = len(find(results))
-    for start in range(0, len(missing), together):
-        group = missing[start : start + together]
+    for cohort in cohorts(todo, together):
         left = None if end == inf else (end - time.monotonic()) / 60
         if left is not None and left <= 0:
             break
         try:
-            run_together(group, out=results, data=data, device=device, watch=watch, minutes=left)
+            run_together(
+                [w.experiment for w in cohort], out=results, data=data, device=device, watch=watch, minutes=left
+            )
         except TimeUp as e:
             say(str(e))
             break
-        except RunError as e:  # the other groups are still worth running
+        except RunError as e:  # the other cohorts are still worth running
             say(str(e))
     return len(find(results)) - before

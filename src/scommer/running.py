@@ -137,7 +137,7 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
                     try:
                         moment = next(moments, None)
                         if moment is None:
-                            this.finish(weights)
+                            this.finish(weights, len(runs))
                             del going[this]
                             continue
                         if this is lead:
@@ -242,9 +242,9 @@ class Run:
             }
             write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
 
-    def finish(self, weights: bool) -> None:
+    def finish(self, weights: bool, together: int) -> None:
         """Writes the record, and the weights where wanted, and clears away what is no longer needed."""
-        record = record_of(self.plan, self.learner, self.told())
+        record = record_of(self.plan, self.learner, self.told() | {"together": together})
         if self.folder:
             if weights:
                 content = safetensors.torch.save(final_weights(self.learner))

@@ -110,6 +110,30 @@ def test_only_runs_of_exactly_the_cell_belong() -> None:
     assert found == {"r 0.4, %k 0.7, π_s 3.0, working": (56.0,), "r 0.4, %k 0.7, π_s 3.0, long_term": (66.0,)}
 
 
+def test_cls_er_stands_beside_what_its_authors_report_too() -> None:
+    """S-CIFAR100 only: elsewhere the paper gives what they report."""
+    rows = tables.entries("main", [record("s-cifar100", "cls-er", 200, 0, 44.0)])
+    theirs = [(e.row, e.stream, e.setting, e.paper, e.paper_std) for e in rows if e.authors]
+    assert theirs == [
+        ("cls-er, 200, by its authors", "s-cifar100", "class_il", 43.80, 1.89),
+        ("cls-er, 200, by its authors", "s-cifar100", "task_il", 73.49, 1.04),
+        ("cls-er, 500, by its authors", "s-cifar100", "class_il", 51.40, 1.00),
+        ("cls-er, 500, by its authors", "s-cifar100", "task_il", 78.12, 0.24),
+    ]
+    paper, own = (e for e in rows if e.ours and e.setting == "class_il")
+    assert (paper.row, paper.paper, paper.misses) == ("cls-er, 200", 35.23, True)
+    assert (own.row, own.misses) == ("cls-er, 200, by its authors", False)
+    assert own.difference == pytest.approx(0.20)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(tables.as_table("Table 1", rows))
+    for text in (console.export_text(), tables.as_markdown(rows), tables.as_csv(rows), tables.as_latex(rows)):
+        assert "github.com/NeurAI-Lab/CLS-ER" in text
+        assert re.search(r"43\.8", text)
+    done = [e for e in rows if e.ours and not e.authors]
+    for form in (tables.as_markdown, tables.as_csv, tables.as_latex):
+        assert "github" not in form(done)
+
+
 def test_every_form_tells_the_same() -> None:
     runs = [record("s-cifar10", "scommer", 200, s, a) for s, a in enumerate((67.0, 67.5))]
     rows = tables.entries("main", runs)
@@ -122,7 +146,7 @@ def test_every_form_tells_the_same() -> None:
         assert text.count("…") == 0
     assert "67.25 $\\pm$ 0.35 & 2 & 69.19 $\\pm$ 0.61 & -1.94 & *" in tables.as_latex(rows)
     parsed = list(csv.DictReader(io.StringIO(tables.as_csv(rows))))
-    assert len(parsed) == len(rows) == 60
+    assert len(parsed) == len(rows) == 64  # 60 of the paper, 4 of CLS-ER's authors
     (mine,) = (r for r in parsed if r["mean"] and r["setting"] == "class_il")
     assert (float(mine["mean"]), mine["seeds"], mine["misses"]) == (67.25, "2", "1")
 

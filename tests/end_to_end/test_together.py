@@ -21,7 +21,9 @@ def test_each_seed_is_what_it_is_alone() -> None:
     experiments = [Experiment("s-digits", "scommer", 20, seed, settings=QUICK) for seed in (0, 1, 2)]
     together = run_together(experiments)
     for experiment, record in zip(experiments, together, strict=True):
-        assert_same(record, run(experiment))
+        alone = run(experiment)
+        assert_same(record, alone)
+        assert (record.times["together"], alone.times["together"]) == (3, 1)
     assert len({str(record.matrices) for record in together}) == 3
 
 
@@ -48,6 +50,7 @@ def test_finished_runs_are_read_and_the_others_run(tmp_path: Path) -> None:
     assert_same(both[0], first)
     assert (tmp_path / first.name / "record.json").stat().st_mtime_ns == written
     assert both[1].experiment["seed"] == 1
+    assert both[1].times["together"] == 1  # the first had not to be run
 
 
 def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:

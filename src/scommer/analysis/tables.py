@@ -25,7 +25,7 @@ TABLES = ("main", "memories", "ablation", "sensitivity")
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of a table: what the paper reports, and what our runs gave."""
+    """One number of a table: what the paper, or a method's authors, report, and what our runs gave."""
 
     row: str
     stream: str
@@ -33,6 +33,7 @@ class Entry:
     paper: float
     paper_std: float | None
     ours: tuple[float, ...] = field(default=())  # a value a seed
+    authors: str | None = None  # where a method's own authors report it, if it is theirs and not the paper's
 
     @property
     def mean(self) -> float:
@@ -77,8 +78,15 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
             stream, setting = column.split("/")
             found = [r for r in records if _belongs(r, stream, row)]
             ours = tuple(r.accuracy(row.get("memory"), setting) for r in sorted(found, key=_seed))
-            made.append(Entry(_label(row), stream, setting, value[0], value[1] if len(value) > 1 else None, ours))
+            made.append(Entry(_label(row), stream, setting, *_published(value), ours))
+            if theirs := row.get("authors", {}).get(column):
+                label, source = f"{_label(row)}, by its authors", numbers["authors"][row["method"]]
+                made.append(Entry(label, stream, setting, *_published(theirs), ours, source))
     return made
+
+
+def _published(value: Sequence[float]) -> tuple[float, float | None]:
+    return value[0], value[1] if len(value) > 1 else None
 
 
 def experiments(table: str, seeds: Iterable[int]) -> list[Experiment]:
@@ -137,6 +145,11 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def _notes(rows: Sequence[Entry]) -> list[str]:
+    """Where the numbers come from that are not the paper's."""
+    return [f"by its authors: {source}" for source in sorted({e.authors for e in rows if e.authors})]
+
+
 def spread(mean: float, std: float | None) -> str:
     """`69.19 ± 0.61`, or the mean alone."""
     return f"{mean:.2f}" if std is None or math.isnan(std) else f"{mean:.2f} ± {std:.2f}"
@@ -145,6 +158,7 @@ def spread(mean: float, std: float | None) -> str:
 def as_table(title: str, rows: Sequence[Entry]) -> Table:
     """For a terminal."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold underline")
+    table.caption, table.caption_justify = "\n".join(_notes(rows)) or None, "left"
     for name in HEAD:
         numbers = name in ("ours", "seeds", "paper", "diff.")
         table.add_column(name, justify="right" if numbers else "left", no_wrap=name != "row")
@@ -155,25 +169,33 @@ def as_table(title: str, rows: Sequence[Entry]) -> Table:
 
 def as_markdown(rows: Sequence[Entry]) -> str:
     """For a document."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    return "\n".join([*lines, *("| " + " | ".join(_cells(e)) + " |" for e in rows)]) + "\n"
+    return markdown(HEAD, map(_cells, rows)) + "".join(f"\n{note}\n" for note in _notes(rows))
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Any table, with a line below its head."""
+    lines = [" | ".join(cells) for cells in (head, *rows)]
+    lines.insert(1, " | ".join("---" for _ in head))
+    return "".join(f"| {line} |\n" for line in lines)
 
 
 def as_csv(rows: Sequence[Entry]) -> str:
     """For a spreadsheet: full numbers, empty where there are none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["row", "stream", "setting", "mean", "std", "seeds", "paper_mean", "paper_std", "misses"])
+    writer.writerow(["row", "stream", "setting", "mean", "std", "seeds", "paper_mean", "paper_std", "misses", "source"])
     for e in rows:
         ours = ["" if math.isnan(v) else repr(v) for v in (e.mean, e.std)]
         paper_std = "" if e.paper_std is None else e.paper_std
-        writer.writerow([e.row, e.stream, e.setting, *ours, len(e.ours), e.paper, paper_std, int(e.misses)])
+        source = e.authors or "the paper"
+        writer.writerow([e.row, e.stream, e.setting, *ours, len(e.ours), e.paper, paper_std, int(e.misses), source])
     return out.getvalue()
 
 
 def as_latex(rows: Sequence[Entry]) -> str:
     """For a paper: a tabular with booktabs."""
-    lines = [r"\begin{tabular}{lllrrrrl}", r"\toprule", " & ".join(HEAD) + r" \\", r"\midrule"]
+    notes = [f"% {note}" for note in _notes(rows)]
+    lines = [*notes, r"\begin{tabular}{lllrrrrl}", r"\toprule", " & ".join(HEAD) + r" \\", r"\midrule"]
     for entry in rows:
         cells = [
             c.replace("±", r"$\pm$").replace("%", r"\%").replace("π_s", r"$\pi_s$").replace("–", "--")

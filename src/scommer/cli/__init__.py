@@ -23,7 +23,9 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, and getting them.")
 app.add_typer(data_app, name="data")
-for command in (learning.run, learning.demo, learning.reproduce, looking.show, looking.table, looking.bench):
+for command in (
+    learning.run, learning.demo, learning.reproduce, looking.show, looking.table, looking.results, looking.bench,
+):  # fmt: skip
     app.command()(command)
 app.command("list")(looking.list_)
 data_app.command()(data.get)

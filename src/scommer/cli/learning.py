@@ -144,6 +144,13 @@ def demo(
 def reproduce(
     name: Annotated[str, typer.Argument(help="main, memories, ablation or sensitivity.", show_default=False)],
     seeds: Annotated[list[int] | None, typer.Option("--seeds", help="Seeds of every run.  [default: 0 1 2]")] = None,
+    streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
+    ] = None,
+    buffers: Annotated[
+        list[int] | None, typer.Option("--buffer", "-b", help="Only this buffer; may be repeated.")
+    ] = None,
     results: Annotated[Path, typer.Option("--runs", help="Folder of the runs, done and to be done.")] = Path("results"),
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Stop cleanly after this long; the same command goes on.")
@@ -153,22 +160,35 @@ def reproduce(
     data: DataOption = None,
     device: DeviceOption = None,
 ) -> None:
-    """Run what a table of the paper still misses, in as many sittings as it takes."""
+    """Run what a table of the paper still misses, in as many sittings as it takes.
+
+    Runs with about as many steps to go are run side by side; what an earlier sitting has begun comes first.
+
+    Such as:
+
+    - `scommer reproduce main --dry-run`
+
+    - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
+    """
     from scommer import reproduce as sittings
+    from scommer.methods import METHODS
     from scommer.progress import clock, watch_for
 
-    todo = sittings.wanted(name, seeds or [0, 1, 2], results, data)
+    todo = sittings.wanted(
+        name, seeds or [0, 1, 2], results, data,
+        streams=streams or (), methods=methods or (), buffers=buffers or (),
+    )  # fmt: skip
     table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
     for w in todo:
         e = w.experiment
         changes = ", ".join(f"{k}={v}" for k, v in e.settings.items())
-        table.add_row(
-            str(e.stream), e.method, str(e.buffer), str(e.seed), changes, f"{w.steps:,}", "done" if w.done else ""
-        )
+        buffer = str(e.buffer) if METHODS[e.method].draws else "–"
+        state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
+        table.add_row(str(e.stream), e.method, buffer, str(e.seed), changes, f"{w.steps:,}", state)
     missing = [w for w in todo if not w.done]
     if dry_run:
         console.print(table)
-    steps, ms = sum(w.steps for w in missing), sittings.step_ms(results)
+    steps, ms = sum(w.left for w in missing), sittings.step_ms(results)
     guess = f", about {clock(steps * ms / 1000)} at {ms:.1f} ms a step" if ms and missing else ""
     console.print(
         f"{len(todo) - len(missing)} of {len(todo)} runs are done; {len(missing)} to go, {steps:,} steps{guess}"

@@ -1,4 +1,4 @@
-"""The commands that look: list, show, table and bench."""
+"""The commands that look: list, show, table, results and bench."""
 
 import json
 from pathlib import Path
@@ -87,12 +87,13 @@ def show(
         settings.add_row(name, written(value))
     console.print(settings)
     t, code = record.times, record.code
+    beside = f" side by side with {t['together'] - 1} more" if t.get("together", 1) > 1 else ""
     changed = " (with uncommitted changes)" if code["dirty"] else ""
     lines = [
         f"stream      {record.stream['name']}, fingerprint {record.stream['fingerprint']}",
         f"code        {code['commit'] or 'no commit known'}{changed}, sources {code['sources']}",
         f"device      {record.device['name']} ({record.device['precision']}), torch {record.versions['torch']}",
-        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps, finished {t['finished']}",
+        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps{beside}, finished {t['finished']}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
 
@@ -137,6 +138,22 @@ def table(
         console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
     else:
         print(forms[form](rows), end="")
+
+
+def results(
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = Path("results"),
+) -> None:
+    """Print all results as one Markdown document.
+
+    The paper's tables as far as there are runs, the choices of batch-norm statistics, and every run, after what the
+    folder's README.md says of them: `scommer results > docs/results.md`.
+    """
+    from scommer.analysis.document import document
+    from scommer.record import Record, find
+
+    reading = runs / "README.md"
+    records = [Record.load(folder) for folder in find(runs)]
+    print(document(records, reading.read_text() if reading.exists() else ""), end="")
 
 
 def bench(

@@ -1,0 +1,103 @@
+"""All results in one document: the paper's tables as far as there are runs, and every run."""
+
+import statistics
+from collections.abc import Sequence
+
+from scommer import presets
+from scommer.analysis import tables
+from scommer.analysis.summary import SETTINGS
+from scommer.memory.long_term import STATISTICS
+from scommer.record import Record
+
+TOP = """# Results
+
+*Made by `scommer results > docs/results.md` from the records in `results/`, and the part after this from
+`results/README.md`: change those, not this file.*
+"""
+
+TABLES = """## The paper's tables
+
+Accuracy in percent when all tasks are learned: the mean over tasks, or over the nested test sets of GCIL. Ours is the
+mean ± standard deviation (of a sample) over seeds. A star marks a mean further from the published one than two of its
+standard deviations and, where there are several seeds, than two of our own. Only numbers for which there are runs are
+shown: `scommer table main` shows all, `scommer reproduce main` runs what is missing.
+"""
+
+CHOICES = """## Batch-norm statistics of long-term memory
+
+The same weights with three choices of statistics at inference: of its own passes over recalled images (`replay`, as
+published), of working memory, or measured anew when a task ends ([variants.md](variants.md)).
+"""
+
+RUNS = """## Every run
+
+Scores are those of the memory that answers. A step's time is that of one learner: the time of the run, divided by its
+steps and by the number of runs side by side; where a record does not tell that number, the run counts as alone.
+"""
+
+
+def document(records: Sequence[Record], reading: str) -> str:
+    """Markdown: what was found, in words written by hand, then the numbers."""
+    parts = [TOP, reading, TABLES, *(_paper_table(name, records) for name in tables.TABLES)]
+    return "\n".join([*parts, CHOICES, _choices(records), RUNS, _runs(records)])
+
+
+def changes(record: Record) -> str:
+    """What a run was asked for beside its preset."""
+    e = record.experiment
+    usual = presets.as_dict(*presets.resolve(e["stream"], e["method"], e["buffer"] or 0, e["variant"]))
+    found = [f"{k}={presets.written(v)}" for k, v in record.settings.items() if usual.get(k) != v]
+    found += [f"variant={e['variant']}"] if e["variant"] != "official" else []
+    return ", ".join(found + ([f"validation={e['validation']}"] if e["validation"] else []))
+
+
+def _paper_table(name: str, records: Sequence[Record]) -> str:
+    entries = tables.entries(name, records)
+    done = [e for e in entries if e.ours]
+    head = f"### `{name}`: {tables.paper_numbers()[name]['source']}\n\n"
+    head += f"{len(done)} of {len(entries)} numbers have runs.\n"
+    return head + (f"\n{tables.as_markdown(done)}" if done else "")
+
+
+def _cell(record: Record) -> tuple[str, ...]:
+    """A run's stream, method, buffer and changes: all but its seed."""
+    e = record.experiment
+    return e["stream"], e["method"], str(e["buffer"] or "–"), changes(record)
+
+
+def _choices(records: Sequence[Record]) -> str:
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for r in sorted(records, key=_cell):
+        if any(view.startswith("long_term/") for view in r.scores):
+            for setting in r.scores["long_term"]:
+                found.setdefault((*_cell(r), setting), []).append(r)
+    rows = []
+    for (*cell, setting), runs in found.items():
+        values = [[r.accuracy(_view(r, choice), setting) for r in runs] for choice in STATISTICS]
+        means = [tables.spread(statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else None) for v in values]
+        rows.append([*cell, SETTINGS[setting], str(len(runs)), *means])
+    return tables.markdown(["stream", "method", "buffer", "changes", "setting", "seeds", *STATISTICS], rows)
+
+
+def _view(record: Record, choice: str) -> str:
+    """Under which name a record scores long-term memory with these statistics."""
+    return "long_term" if record.settings["statistics"] == choice else f"long_term/{choice}"
+
+
+def _runs(records: Sequence[Record]) -> str:
+    head = ["stream", "method", "buffer", "changes", "seed", "Class-IL", "Task-IL"]
+    head += ["commit", "device", "precision", "minutes", "side by side", "ms a step"]
+    rows = []
+    for r in sorted(records, key=lambda r: (_cell(r), r.experiment["seed"])):
+        by_setting = r.scores[r.inference]
+        scores = [f"{by_setting[s]['accuracy']:.2f}" if s in by_setting else "–" for s in SETTINGS]
+        where = [_commit(r), r.device["name"], r.device["precision"]]
+        times = [f"{r.times['seconds'] / 60:.1f}", str(r.times.get("together", "–")), f"{r.step_ms:.2f}"]
+        rows.append([*_cell(r), str(r.experiment["seed"]), *scores, *where, *times])
+    return tables.markdown(head, rows)
+
+
+def _commit(record: Record) -> str:
+    code = record.code
+    changed = ", changed" if code["dirty"] else ""
+    return (code["commit"] or "–")[:7] + changed + (", and earlier code" if code["earlier"] else "")
