@@ -1,19 +1,17 @@
 """On a GPU: a step replayed as a graph has the effect of the step itself."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import scommer.learner
-from scommer.capture import captured
 from scommer.data import load
 from scommer.device import Precision
 from scommer.experiment import Experiment
 from scommer.learner import Learner
+from scommer.levers import LEVERS, Lever, without
 from scommer.methods import METHODS
 from scommer.presets import resolve
 from scommer.running import run
@@ -40,9 +38,10 @@ def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncompiled() -> Iterator[None]:
     """Compiled functions round otherwise than the plain ones."""
-    monkeypatch.setattr(scommer.learner, "captured", partial(captured, compile=False))
+    with without("compiling"):
+        yield
 
 
 def learner(
@@ -105,6 +104,20 @@ def test_learners_side_by_side_equal_each_alone() -> None:
 def test_compiled_is_near_to_eager(method: str) -> None:
     """A few steps: what rounding changes grows from step to step."""
     graph, plain = (advance(learner(method, capture), 8)["mind/working/theta"] for capture in (True, False))
+    assert (graph - plain).norm() / plain.norm() < 1e-4
+
+
+@pytest.mark.parametrize("lever", LEVERS)
+def test_what_makes_a_step_fast_does_not_change_it(lever: Lever) -> None:
+    fast = advance(learner("scommer"), 8)["mind/working/theta"]
+    with without(lever):
+        plain = advance(learner("scommer"), 8)["mind/working/theta"]
+    assert (fast - plain).norm() / plain.norm() < 1e-4
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"weight_decay": 1e-3}, {"network": "mlp"}])
+def test_other_ways_down_are_captured_too(settings: dict[str, Any]) -> None:
+    graph, plain = (advance(learner("er", capture, **settings), 8)["mind/working/theta"] for capture in (True, False))
     assert (graph - plain).norm() / plain.norm() < 1e-4
 
 

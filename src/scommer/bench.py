@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from scommer import presets, record as records
 from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.learner import Learner
+from scommer.levers import LEVERS, Lever, without
 from scommer.streams import Stream, class_il
 
 COHORTS = (1, 2, 4, 8)
@@ -82,14 +83,19 @@ def bench(
     precision: Precision = "fp32",
     steps: int = 30,
     cohorts: tuple[int, ...] = COHORTS,
+    levers: bool = False,
 ) -> Bench:
-    """Times steps on random images: eager, captured where there is a GPU, and several learners side by side."""
+    """Times steps on random images: eager, captured where there is a GPU, and several learners side by side.
+
+    With `levers`, each thing that makes a step on a GPU fast is left out in turn too.
+    """
     device = torch.device(device)
     gpu = device.type == "cuda"
     tested = 10_000 if gpu else 100
     setting = Setting(random_stream(classes, size, tested), method, network, device, precision)
     start_s = _start(setting)
     timings = [_time_learners(setting, 1, steps, capture=False)] if gpu else []
+    timings += [_time_without(setting, lever, steps) for lever in LEVERS if gpu and levers]
     timings += [_time_learners(setting, n, steps, capture=True) for n in cohorts]
     learner = setting.learner()
     views, score_s = _score(learner)
@@ -157,6 +163,11 @@ def _time_learners(setting: Setting, n: int, steps: int, capture: bool) -> Timin
     how = "captured" if capture and device.type == "cuda" else "eager"
     what = f"{how}, {n} learners side by side" if n > 1 else f"{how}, one learner"
     return Timing(what, ms, learners[0].training.batch / ms * 1000, mib)
+
+
+def _time_without(setting: Setting, lever: Lever, steps: int) -> Timing:
+    with without(lever):
+        return replace(_time_learners(setting, 1, steps, capture=True), what=f"captured, without {LEVERS[lever]}")
 
 
 def _median_ms(work: Callable[[], None], steps: int, device: torch.device) -> float:

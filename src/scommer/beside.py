@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scommer.levers import on
+
 Moment = torch.cuda.Event
 
 
@@ -23,7 +25,8 @@ class Beside:
     """A stream beside the present one, which goes first where both want the GPU (unless this is `urgent`)."""
 
     def __init__(self, device: torch.device, urgent: bool = False) -> None:
-        self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if device.type == "cuda" else None
+        wanted = device.type == "cuda" and (urgent or on("beside"))
+        self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if wanted else None
         self._held: list[Tensor] = []
         self._before: Moment | None = None  # the last work
         self.places: dict[int, Tensor] = {}  # where gradients go, by their parameter's address

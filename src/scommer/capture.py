@@ -12,7 +12,7 @@ EAGER = 3  # real steps of each kind before it is captured: kernels are chosen a
 Step = Callable[[Tensor, int, bool], None]
 
 
-def captured(step: Step, generators: Iterable[torch.Generator], compile: bool = True) -> Step:
+def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
     """The same step, replayed as a graph: same signature, same effect, one launch.
 
     A graph is recorded for each combination of batch size and host values and serves from then on, over
@@ -27,7 +27,7 @@ def captured(step: Step, generators: Iterable[torch.Generator], compile: bool = 
         key = (len(index), replay, offer)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= EAGER:
-            with compiling(compile and seen[key] == EAGER):
+            with compiling(seen[key] == EAGER):
                 step(index, replay, offer)
             return
         if key in graphs:
@@ -38,7 +38,7 @@ def captured(step: Step, generators: Iterable[torch.Generator], compile: bool = 
             for generator in generators:
                 graph.register_generator_state(generator)
             pool = next((g.pool() for g, _ in graphs.values()), None)  # one for all: they never run at once
-            with compiling(compile), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
+            with compiling(), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
                 step(slot, replay, offer)  # only recorded
             graphs[key] = graph, slot
         graph.replay()

@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from scommer.levers import on
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -14,10 +16,10 @@ _on = False
 
 
 @contextmanager
-def compiling(on: bool = True) -> Iterator[None]:
+def compiling(wanted: bool = True) -> Iterator[None]:
     """In here the functions marked `compiled` are."""
     global _on
-    before, _on = _on, on
+    before, _on = _on, wanted and on("compiling")
     try:
         with torch._dynamo.config.patch(recompile_limit=256):  # one for each combination of sizes and settings
             yield

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from scommer.errors import UsageError, unknown
+from scommer.levers import on
 
 Precision = Literal["bf16", "tf32", "fp32"]
 
@@ -32,7 +33,7 @@ def choose_device(wanted: str | None) -> torch.device:
 
 def fuses(x: Tensor) -> bool:
     """Whether there are fused kernels for this tensor: on a GPU, where Triton is there too."""
-    return x.is_cuda and find_spec("triton") is not None
+    return x.is_cuda and on("kernels") and find_spec("triton") is not None
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:

@@ -168,6 +168,9 @@ def bench(
     ] = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
+    levers: Annotated[
+        bool, typer.Option("--levers", help="On a GPU, also leave out in turn each thing that makes a step fast.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
 ) -> None:
     """Time a training step here: alone, side by side, and against its bare convolutions."""
@@ -183,7 +186,14 @@ def bench(
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
     sizes = tuple(cohorts) if cohorts else COHORTS
     measured = measure(
-        method, network=chosen, classes=classes, device=where, precision=exact, steps=steps, cohorts=sizes
+        method,
+        network=chosen,
+        classes=classes,
+        device=where,
+        precision=exact,
+        steps=steps,
+        cohorts=sizes,
+        levers=levers,
     )
     if as_json:
         print(json.dumps(measured.as_dict(), indent=1))
