@@ -34,7 +34,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
     matrices, scores, arrays = {}, {}, {"loss": np.array(learner.curve)}
     untrained = learner.untrained
     assert untrained is not None
-    settings = ("class_il", "task_il") if plan.stream.kind == "class-il" else ("class_il",)
+    settings = plan.stream.settings
     for view, rows in learner.scores.items():
         r = {s: np.stack([getattr(row, s) for row in rows]) for s in settings}
         matrices[view] = {s: m.round(6).tolist() for s, m in r.items()}

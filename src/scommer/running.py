@@ -15,11 +15,12 @@ import torch
 
 from scommer import checkpoint, record as records
 from scommer.device import Precision, choose_device, choose_precision
-from scommer.errors import RunError, ScommerError
+from scommer.errors import RunError, ScommerError, unknown
 from scommer.experiment import Experiment, Plan, prepare
 from scommer.files import write_atomically
 from scommer.harvest import final_weights, record_of
 from scommer.learner import Learner, Moment
+from scommer.logs import LOGS, open_log
 from scommer.record import Record
 from scommer.streams import Stream
 
@@ -49,6 +50,7 @@ def run(
     precision: str | None = None,
     capture: bool = True,
     minutes: float | None = None,
+    log: str | None = None,
 ) -> Record:
     """Runs an experiment, or takes it up where it stopped, and returns its record.
 
@@ -56,11 +58,11 @@ def run(
     done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. `data`
     is where data sets lie. `precision` is that of convolutions: bf16 on a GPU unless tf32 or fp32 is asked for,
     fp32 on a CPU. On a GPU a step is replayed as one graph, unless `capture` is off. After so many `minutes` a
-    run that is not finished is saved and left, with the error TimeUp.
+    run that is not finished is saved and left, with the error TimeUp. `log` names a tool of `scommer.logs`.
     """
     (record,) = run_together(
         [experiment], out=out, data=data, device=device, watch=watch, checkpoint_seconds=checkpoint_seconds,
-        weights=weights, fresh=fresh, precision=precision, capture=capture, minutes=minutes,
+        weights=weights, fresh=fresh, precision=precision, capture=capture, minutes=minutes, log=log,
     )  # fmt: skip
     return record
 
@@ -78,11 +80,14 @@ def run_together(
     precision: str | None = None,
     capture: bool = True,
     minutes: float | None = None,
+    log: str | None = None,
 ) -> list[Record]:
     """Runs experiments side by side, a step of each in turn; each is what `run` would make of it alone.
 
     One that fails does not hold up the others: the error comes at the end, and has their `records`.
     """
+    if log and log not in LOGS:
+        raise unknown("log", log, LOGS)
     watch, where = watch or Watch(), choose_device(device)
     exact = choose_precision(precision, where)
     loaded: dict[tuple[str, float], Stream] = {}
@@ -98,7 +103,7 @@ def run_together(
                 if record := _finished(folder, watch, weights, fresh):
                     made[name] = record
                     continue
-            runs.append(Run(plan, where, exact, watch, folder, capture))
+            runs.append(Run(plan, where, exact, watch, folder, capture, log))
         if runs:
             _drive(runs, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
     made |= {run.plan.name: run.record for run in runs if run.record}
@@ -140,6 +145,7 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
                             this.finish(weights, len(runs))
                             del going[this]
                             continue
+                        this.note(moment)
                         if this is lead:
                             watch.moment(this.learner, moment)
                         if moment == "task" or time.monotonic() - this.kept >= every:
@@ -155,6 +161,9 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
             if going:
                 raise Interrupted(list(going)) if asked else TimeUp(list(going))
     finally:
+        for this in runs:
+            if this.log:
+                this.log.close()
         watch.end()
 
 
@@ -169,6 +178,7 @@ class Run:
         watch: Watch,
         folder: Path | None,
         capture: bool,
+        log: str | None,
     ) -> None:
         e = plan.experiment
         self.plan, self.folder = plan, folder
@@ -185,10 +195,28 @@ class Run:
                 watch.warn("the code has changed since this run was begun: its record will say so")
                 self.story["sources"].append(records.sources())
         self.begun = self.kept = time.monotonic()
+        self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
         self._tell_progress()
         warmup = plan.settings.get("warmup", 0)
         if plan.training.epochs <= warmup + 1 and plan.settings.get("dropout", "none") != "none":
             watch.warn(f"{plan.training.epochs} epochs end within the warm-up of semantic dropout: --set warmup=…")
+
+    def note(self, moment: Moment) -> None:
+        """Logs what a moment brought: the loss of an epoch, the accuracies after a task."""
+        learner = self.learner
+        if not self.log or moment == "step":
+            return
+        values = {}
+        if moment == "epoch":
+            values["loss"] = learner.curve[-1]
+        else:
+            known = len(learner.stream.tasks) if learner.method.joint else learner.task
+            for view, rows in learner.scores.items():
+                for setting in self.plan.stream.settings:
+                    row = getattr(rows[-1], setting)
+                    values[f"{view}/{setting}/mean"] = float(row[:known].mean())
+                    values |= {f"{view}/{setting}/task {i + 1}": float(a) for i, a in enumerate(row[:known])}
+        self.log.scalars(learner.steps[0], values)
 
     def steps_left(self) -> int:
         """How many steps are still to go."""

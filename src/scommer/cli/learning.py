@@ -63,6 +63,9 @@ def run(
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Save and stop after this long; the same command goes on.")
     ] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", help="Curves while it runs: tensorboard, wandb or mlflow (optional extras).")
+    ] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
     ] = 60.0,
@@ -96,7 +99,7 @@ def run(
             records = running.run_together(
                 wanted, out=out, data=data, device=device, watch=watch_for(console),
                 checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
-                precision=precision, capture=capture, minutes=minutes,
+                precision=precision, capture=capture, minutes=minutes, log=log,
             )  # fmt: skip
     except running.Failed as e:  # those that did not fail are shown
         records, failure = e.records, e

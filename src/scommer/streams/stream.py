@@ -42,6 +42,11 @@ class Stream:
         images = sum(len(task.train) for task in self.tasks)
         return f"Stream({self.name!r}, {self.kind}, {len(self.tasks)} tasks, {images} images of {self.data.name!r})"
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What it is scored in: Class-IL, and Task-IL where every class belongs to one task."""
+        return ("class_il", "task_il") if self.kind == "class-il" else ("class_il",)
+
     @cached_property
     def fingerprint(self) -> str:
         """Identifies what is learned and scored, in which order: equal for every method and seed."""

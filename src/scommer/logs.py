@@ -1,0 +1,103 @@
+"""Curves while a run goes on, for the tools that people watch them with: optional, one small interface."""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from scommer.errors import UsageError, unknown
+
+
+class Log(Protocol):
+    """Takes scalars by name, as they come, with the step that they belong to."""
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes them down."""
+
+    def close(self) -> None:
+        """Writes down what is left."""
+
+
+def open_log(tool: str, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> Log:
+    """A log of the run `name` for a tool of LOGS, from `step` on: what was logged beyond it is repeated."""
+    if tool not in LOGS:
+        raise unknown("log", tool, LOGS)
+    return LOGS[tool](name, settings, folder, step)
+
+
+def _needed(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as e:
+        raise UsageError(
+            f"--log {extra} needs a package that is not there ({e}): pip install 'scommer[{extra}]'"
+        ) from e
+
+
+class TensorBoard:
+    """Event files in the run's folder: `tensorboard --logdir runs` shows all runs."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
+        if folder is None:
+            raise UsageError("--log tensorboard writes into the run's folder: give one with --out")
+        writer = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        self.writer = writer(str(folder / "tensorboard"), purge_step=step or None)
+        self.writer.add_text("settings", "\n".join(f"    {k} = {v}" for k, v in settings.items()))
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandB:
+    """Weights & Biases, in the project $WANDB_PROJECT or "scommer"; a run that goes on keeps its page."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
+        wandb = _needed("wandb", "wandb")
+        project = os.environ.get("WANDB_PROJECT", "scommer")
+        self.run = wandb.init(
+            project=project, name=name, id=name, config=dict(settings), resume="allow", reinit="create_new",
+            dir=None if folder is None else str(folder),
+        )  # fmt: skip
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self.run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class MLflow:
+    """MLflow, in the experiment $MLFLOW_EXPERIMENT_NAME or "scommer", where $MLFLOW_TRACKING_URI says."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
+        self.client = _needed("mlflow", "mlflow").MlflowClient()
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "scommer")
+        found = self.client.get_experiment_by_name(title)
+        experiment = found.experiment_id if found else self.client.create_experiment(title)
+        same = self.client.search_runs([experiment], f"attributes.run_name = '{name}'", max_results=1) if step else []
+        if same:  # goes on
+            self.id = same[0].info.run_id
+        else:
+            self.id = self.client.create_run(experiment, run_name=name).info.run_id
+            for key, value in settings.items():
+                self.client.log_param(self.id, key, value)
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.client.log_metric(self.id, name, value, step=step)
+
+    def close(self) -> None:
+        self.client.set_terminated(self.id)
+
+
+LOGS: dict[str, Callable[[str, Mapping[str, Any], Path | None, int], Log]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WandB,
+    "mlflow": MLflow,
+}
