@@ -72,7 +72,9 @@ def load(paths: Iterable[Path]) -> list[Record]:
 
 def groups(records: Sequence[Record]) -> list[Group]:
     """Runs of one stream by method and settings, in the order of METHODS, under names that tell them apart."""
-    streams = {r.stream["name"]: r for r in records}
+    if not records:
+        raise UsageError("there are no runs to look at")
+    streams = {r.stream["name"] for r in records}
     if len(streams) > 1:
         raise UsageError(f"these runs are of several streams ({', '.join(sorted(streams))}): give those of one")
     if any(r.stream["tasks"] != records[0].stream["tasks"] for r in records):

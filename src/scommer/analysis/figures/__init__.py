@@ -30,7 +30,7 @@ def check(name: str, path: Path) -> None:
     """Whether there is such a figure and such a kind of file."""
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
-    if path.suffix not in ENDINGS:
+    if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"cannot write '{path}': give a name that ends in {', '.join(ENDINGS)}")
 
 
@@ -43,6 +43,9 @@ def draw(name: str, records: Sequence[Record]) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, SVG or PDF, by the ending of the name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(style.RC):
-        figure.savefig(path, dpi=250, metadata=ENDINGS[path.suffix])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with matplotlib.rc_context(style.RC):
+            figure.savefig(path, dpi=250, metadata=ENDINGS[path.suffix.lower()])
+    except OSError as e:
+        raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None

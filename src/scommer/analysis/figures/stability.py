@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from scommer.analysis.figures import style
@@ -38,12 +39,11 @@ def figure(groups: Sequence[Group]) -> Figure:
             ax.annotate(",".join(names), (learned[i], kept[i]), (0, 0 if inside else 4), textcoords="offset points",
                         color="white" if inside and look["marker"] == "o" else "black", fontsize=5, ha="center",
                         va="center_baseline" if inside else "bottom", zorder=3)  # fmt: skip
-    low, high = (min(ax.get_xlim()[0], ax.get_ylim()[0]), 105)
-    x, y = ax.get_xlim(), ax.get_ylim()
-    handles += ax.plot([low, high], [low, high], color="0.6", linewidth=0.8, linestyle="--", zorder=0,
+    x, y = (np.clip(limits, -4, 104) for limits in (ax.get_xlim(), ax.get_ylim()))
+    handles += ax.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, linestyle="--", zorder=0,
                        label="nothing lost")  # fmt: skip
-    ax.set_xlim(x)
-    ax.set_ylim(y)
+    ax.set_xlim(*x)
+    ax.set_ylim(*y)
     ax.set_xlabel("accuracy on task i when it was learned, $R_{i,i}$ (%)")
     ax.set_ylabel("accuracy on task i at the end, $R_{T,i}$ (%)")
     title = "mean over tasks: when learned → at the end"
