@@ -14,7 +14,7 @@ def figure(
     ],
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Runs, or folders of runs, of one stream.", show_default=False),
+        typer.Argument(metavar="RUN", help="Runs, or folders of runs, of one stream.", show_default=False),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file (default: NAME.png).")
