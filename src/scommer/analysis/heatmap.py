@@ -14,26 +14,35 @@ Panel = tuple[str, Record, str]  # title, record, memory
 
 def heatmap(panels: Sequence[Panel], setting: str = "class_il") -> Figure:
     """One heatmap of R[t, i] for each panel, side by side on one scale."""
-    figure = Figure(figsize=(0.6 + 2.5 * len(panels), 2.9), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    return heatmaps([(title, record.matrix(memory, setting)) for title, record, memory in panels])
+
+
+def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = None, size: float = 2.5) -> Figure:
+    """Heatmaps of titled matrices R[t, i] in so many columns (default: all in one row), each `size` inches wide."""
+    columns = min(columns or len(panels), len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(0.6 + size * columns, (size + 0.4) * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
     colours = matplotlib.colormaps["viridis"]
-    for ax, (title, record, memory) in zip(axes, panels, strict=True):
-        r = record.matrix(memory, setting)
+    for ax, (title, r) in zip(axes.flat, panels, strict=False):
         image = ax.imshow(r, cmap=colours, vmin=0, vmax=100)
         if r.size <= 100:  # numbers while they can be read
             for (t, i), value in np.ndenumerate(r):
-                ax.text(i, t, f"{value:.0f}", ha="center", va="center", fontsize=8,
+                ax.text(i, t, f"{value:.0f}", ha="center", va="center", fontsize=8 if r.shape[1] <= 6 else 5,
                         color="black" if value > 55 else "white")  # fmt: skip
-        ax.set_xticks(*_ticks(r.shape[1]), fontsize=8)
-        ax.set_yticks(*(_ticks(r.shape[0]) if len(r) > 1 else ([0], ["all"])), fontsize=8)
+        ax.set_xticks(*ticks(r.shape[1]), fontsize=8)
+        ax.set_yticks(*(ticks(r.shape[0]) if len(r) > 1 else ([0], ["all"])), fontsize=8)
         ax.set_title(f"{title}\nmean at the end {r[-1].mean():.1f} %", fontsize=9)
         ax.set_xlabel("test set of task", fontsize=8)
-    axes[0].set_ylabel("after learning task", fontsize=8)
-    figure.colorbar(image, ax=axes, label="accuracy (%)", shrink=0.85, pad=0.01)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("after learning task", fontsize=8)
+    figure.colorbar(image, ax=axes, label="accuracy (%)", shrink=0.85 / rows, pad=0.01)
     return figure
 
 
-def _ticks(tasks: int) -> tuple[list[int], list[str]]:
+def ticks(tasks: int) -> tuple[list[int], list[str]]:
     """Where to name tasks: all of a few, every fifth of many."""
     at = [i for i in range(tasks) if tasks <= 10 or i == 0 or (i + 1) % 5 == 0]
     return at, [f"T{i + 1}" for i in at]

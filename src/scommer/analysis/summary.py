@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from rich.table import Table
 
+from scommer.analysis import measures
 from scommer.record import Record
 
 MEASURES = {
@@ -34,6 +36,39 @@ def summary_table(record: Record) -> Table:
             style = "bold" if memory == record.inference else ""
             cells = [f"{values[m]:.2f}" for m in shown]
             table.add_row(memory, *([SETTINGS[setting]] if several else []), *cells, style=style)
+    return table
+
+
+def measures_table(record: Record) -> Table | None:
+    """What the arrays of a run tell of each memory; None where there are none."""
+    by_memory = {memory: measures.measures(record, memory) for memory in record.scores}
+    names = list(dict.fromkeys(name for found in by_memory.values() for name in found))
+    if not names:
+        return None
+    table = Table(title="At the end of training", title_justify="left")
+    table.add_column("memory", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right")
+    for memory, found in by_memory.items():
+        cells = [f"{found[n]:.{1 if '%' in n else 3}f}" if n in found else "–" for n in names]
+        table.add_row(memory, *cells, style="bold" if memory == record.inference else "")
+    return table
+
+
+def forgotten_table(record: Record, most: int = 5) -> Table | None:
+    """The classes on which most of the forgetting of the memory that answers falls; None if nothing was forgotten."""
+    accuracy = record.arrays.get(f"class_accuracy/{record.inference}")
+    if accuracy is None or len(accuracy) < 2 or not measures.forgotten(accuracy).any():
+        return None
+    lost, share = measures.forgotten(accuracy), measures.share_of_forgetting(accuracy)
+    table = Table(title=f"{record.inference}: most forgotten classes (%)", title_justify="left")
+    table.add_column("class", no_wrap=True)
+    for column in ("best", "at the end", "lost", "share of all lost"):
+        table.add_column(column, justify="right")
+    for c in np.argsort(-lost, kind="stable")[:most]:
+        if lost[c] > 0:
+            numbers = (accuracy[:-1, c].max(), accuracy[-1, c], lost[c], share[c])
+            table.add_row(record.stream["classes"][c], *(f"{v:.1f}" for v in numbers))
     return table
 
 

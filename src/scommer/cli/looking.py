@@ -65,7 +65,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as it is.")] = False,
 ) -> None:
     """Show a run: its result when finished, how far it is when not."""
-    from scommer.analysis.summary import matrix_table, summary_table
+    from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, summary_table
     from scommer.presets import written
     from scommer.record import Record
 
@@ -82,6 +82,9 @@ def show(
     for setting in record.matrices[record.inference]:
         console.print(matrix_table(record, record.inference, setting))
     console.print(summary_table(record))
+    for further in (measures_table(record), forgotten_table(record)):
+        if further is not None:
+            console.print(further)
     settings = Table("setting", "value", title="Settings", title_justify="left")
     for name, value in record.settings.items():
         settings.add_row(name, written(value))

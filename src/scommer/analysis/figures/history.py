@@ -1,0 +1,48 @@
+"""Loss and accuracy over time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from scommer.analysis.figures import style
+from scommer.analysis.figures.tasks import seen_so_far
+from scommer.analysis.groups import Group
+from scommer.analysis.heatmap import ticks
+
+
+def figure(groups: Sequence[Group]) -> Figure:
+    """Above, each epoch's mean training loss; below, the mean accuracy on the tasks seen after each.
+
+    Time is counted in tasks, so that methods with other numbers of epochs end together. Losses of two methods are
+    sums of other terms: their course can be compared, their height cannot.
+    """
+    made = Figure(figsize=(style.COLUMN, 3.6), layout="constrained")
+    top, bottom = made.subplots(2, 1, sharex=True)
+    top.set_yscale("log")
+    tasks, epochs = groups[0].matrices().shape[-1], set()
+    for group, look in zip(groups, style.looks(groups), strict=True):
+        loss = group.arrays("loss")
+        epochs.add(group.records[0].settings["epochs"])
+        x = np.arange(1, loss.shape[1] + 1) * tasks / loss.shape[1]
+        style.line(top, x, loss, color=look["color"], linewidth=0.8)
+        for memory, dash in style.memory_dashes(group):
+            r = group.matrices(memory)
+            if group.at_once:
+                style.line(bottom, np.array([tasks]), r.mean(2), **{**look, "marker": "*", "markersize": 6})
+            else:
+                size = 3 if tasks <= 10 else 0
+                style.line(bottom, np.arange(1, tasks + 1), seen_so_far(r), **look, linestyle=dash, markersize=size)
+    for ax in (top, bottom):
+        for boundary in range(1, tasks):
+            ax.axvline(boundary, color="0.85", linewidth=0.5, zorder=0)
+    top.set_ylabel("training loss")
+    bottom.set_ylabel("mean accuracy of\ntasks so far (%)")
+    style.percent_scale(bottom)
+    at, names = ticks(tasks)
+    bottom.set_xticks([i + 1 for i in at], names)
+    bottom.set_xlim(0, tasks * 1.02)
+    each = f"end of task, {epochs.pop()} epochs each" if len(epochs) == 1 else "end of task"
+    bottom.set_xlabel("; ".join(filter(None, (each, style.of_seeds(groups)))))
+    style.legend(made, style.keys(groups))
+    return made

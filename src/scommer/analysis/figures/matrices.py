@@ -1,0 +1,18 @@
+"""Accuracy on each task's test set after each task, methods side by side, as in Figure 3."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from scommer.analysis.groups import Group
+from scommer.analysis.heatmap import heatmaps
+
+
+def figure(groups: Sequence[Group]) -> Figure:
+    """R[t, i] of the memory that answers, the mean over seeds, in rows of at most three."""
+    panels = []
+    for group in groups:
+        seeds = len(group.records)
+        panels.append((f"{group.label} ({seeds} seeds)" if seeds > 1 else group.label, group.matrices().mean(0)))
+    rows = -(-len(panels) // 3)
+    return heatmaps(panels, columns=-(-len(panels) // rows), size=2.1)

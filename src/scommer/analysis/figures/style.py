@@ -1,0 +1,108 @@
+"""How all figures look: one colour a method, safe for the colour-blind, and sizes of a paper's columns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from scommer.analysis.groups import Group
+
+COLUMN, PAGE = 3.4, 7.0  # widths in inches
+RC: Any = {
+    "font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "xtick.labelsize": 6, "ytick.labelsize": 6,
+    "legend.fontsize": 6, "legend.frameon": False, "lines.linewidth": 1.2, "lines.markersize": 3,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
+    "pdf.fonttype": 42, "svg.hashsalt": "scommer",
+}  # fmt: skip
+# The palette of Okabe and Ito, and a grey.
+COLOURS = {
+    "sgd": "#999999", "joint": "#000000", "er": "#0072B2",
+    "der++": "#009E73", "cls-er": "#CC79A7", "scommer": "#D55E00",
+}  # fmt: skip
+OTHER = "#E69F00"
+MARKERS = ("o", "s", "^", "D", "v")
+ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # dashes of memories
+
+
+def colour(method: str) -> str:
+    """The method's, in every figure."""
+    return COLOURS.get(method, OTHER)
+
+
+def turns(groups: Sequence[Group]) -> list[int]:
+    """For each group, how many before it have its colour."""
+    hues = [colour(g.method) for g in groups]
+    return [hues[:i].count(hue) for i, hue in enumerate(hues)]
+
+
+def looks(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Colour and marker of each group; several of one method share its hue, ever lighter."""
+    return [
+        {"color": _lighter(colour(g.method), turn), "marker": MARKERS[turn % len(MARKERS)]}
+        for g, turn in zip(groups, turns(groups), strict=True)
+    ]
+
+
+def _lighter(hue: str, turn: int) -> tuple[float, ...]:
+    white = 1 - 0.55**turn
+    return tuple((1 - white) * c + white for c in to_rgb(hue))
+
+
+def memory_dashes(group: Group) -> list[tuple[str, Any]]:
+    """Each memory of a group and how its line is drawn."""
+    return [(m, ANSWERS if m == group.inference else WORKING if m == "working" else FURTHER) for m in group.memories]
+
+
+def line(ax: Axes, x: np.ndarray, seeds: np.ndarray, **look: Any) -> None:
+    """The mean over seeds [S, X], and a band of one standard deviation to either side where there are several."""
+    log = ax.get_yscale() == "log"  # there of the logarithms, or the band could reach below zero
+    mean, std = mean_std(np.log10(seeds) if log else seeds)
+    middle, low, high = (10**v if log else v for v in (mean, mean - std, mean + std))
+    ax.plot(x, middle, **look)
+    if len(seeds) > 1:
+        ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+
+
+def mean_std(seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Over the first axis; the deviation of a sample, 0 for a single seed."""
+    return seeds.mean(0), seeds.std(0, ddof=1) if len(seeds) > 1 else np.zeros(seeds.shape[1:])
+
+
+def percent_scale(ax: Axes) -> None:
+    """A scale in whole twenties around all that is drawn on it and on the axes that share it."""
+    drawn = [other.dataLim for other in ax.get_shared_y_axes().get_siblings(ax) if other.has_data()]
+    low, high = min(d.y0 for d in drawn), max(d.y1 for d in drawn)
+    ax.set_ylim(20 * np.floor(max(min(low, 99), 0) / 20), min(20 * np.ceil(max(high, 1) / 20), 101))
+
+
+def legend(figure: Figure, handles: Sequence[Any], title: str | None = None) -> None:
+    """Above the axes, in as many columns as its longest label leaves room for."""
+    longest = max(len(h.get_label()) for h in handles)
+    columns = min(len(handles), max(1, int(figure.get_figwidth() * 18 / (longest + 8))))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title, title_fontsize=6)
+
+
+def keys(groups: Sequence[Group]) -> list[Line2D]:
+    """Entries of a legend: a line for each group, then the dashes of memories where a group has several."""
+    lines = [Line2D([], [], label=g.label, **look) for g, look in zip(groups, looks(groups), strict=True)]
+    several = [g for g in groups if len(g.memories) > 1]
+    named: dict[str, Any] = {}
+    for group in several:
+        for memory, dash in memory_dashes(group):
+            named.setdefault(f"{memory.replace('_', '-')} memory", dash)
+    if len(several) < len(groups) and several:  # the others answer with a memory that is dashed for these
+        named = {"memory that answers": ANSWERS} | {k: v for k, v in named.items() if v != ANSWERS}
+    return lines + [Line2D([], [], label=name, linestyle=dash, color="0.4") for name, dash in named.items()]
+
+
+def of_seeds(groups: Sequence[Group]) -> str:
+    """What a mean and its spread are of, in words."""
+    counts = {len(g.records) for g in groups}
+    if counts == {1}:
+        return ""
+    few, many = min(counts), max(counts)
+    return f"mean ± std of {few if few == many else f'{few} to {many}'} seeds"

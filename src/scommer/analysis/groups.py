@@ -1,0 +1,115 @@
+"""Runs that differ only in their seed belong together: found, grouped and named."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+import numpy as np
+
+from scommer.analysis.measures import array
+from scommer.errors import UsageError
+from scommer.methods import METHODS
+from scommer.presets import written
+from scommer.record import Record, find
+
+NAMES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der++": "DER++", "cls-er": "CLS-ER", "scommer": "SCoMMER"}
+FACTS = ("buffer", "variant", "validation")  # of an experiment, beside stream, method and seed
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one method with one set of settings, one a seed or more."""
+
+    label: str
+    records: tuple[Record, ...]
+
+    @property
+    def method(self) -> str:
+        """Its name in METHODS."""
+        method: str = self.records[0].experiment["method"]
+        return method
+
+    @property
+    def inference(self) -> str:
+        """The memory that answers."""
+        return self.records[0].inference
+
+    @property
+    def memories(self) -> list[str]:
+        """Memories of its own, the one that answers last; not the same one with other statistics."""
+        own = [m for m in self.records[0].matrices if "/" not in m and m != self.inference]
+        return [*own, self.inference]
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all tasks were learned together."""
+        return len(self.matrices()[0]) == 1
+
+    def matrices(self, memory: str | None = None, setting: str = "class_il") -> np.ndarray:
+        """[S, T, T] R[t, i] of each seed."""
+        return np.stack([r.matrix(memory, setting) for r in self.records])
+
+    def arrays(self, name: str) -> np.ndarray:
+        """[S, ...] an array of each seed."""
+        return np.stack([array(r, name) for r in self.records])
+
+
+def load(paths: Iterable[Path]) -> list[Record]:
+    """The finished runs in these folders and below them, each once; a path may be a pattern such as runs/*-er-*."""
+    folders: dict[Path, Path] = {}
+    for path in paths:
+        exists = path.exists()
+        below = [path] if exists else [Path(match) for match in sorted(glob(str(path)))]  # noqa: PTH207 - also an absolute one
+        found = [folder for each in below for folder in find(each)]
+        if not found:
+            why = "there is no record.json in it or below it" if exists or below else "there is no such folder"
+            raise UsageError(f"{path} holds no finished run: {why}")
+        folders |= {folder.resolve(): folder for folder in found}
+    return [Record.load(folder) for folder in folders.values()]
+
+
+def groups(records: Sequence[Record]) -> list[Group]:
+    """Runs of one stream by method and settings, in the order of METHODS, under names that tell them apart."""
+    if not records:
+        raise UsageError("there are no runs to look at")
+    streams = {r.stream["name"] for r in records}
+    if len(streams) > 1:
+        raise UsageError(f"these runs are of several streams ({', '.join(sorted(streams))}): give those of one")
+    if any(r.stream["tasks"] != records[0].stream["tasks"] for r in records):
+        raise UsageError(
+            f"these runs of {records[0].stream['name']} are not of the same tasks: give those of one order"
+        )
+    alike: dict[str, list[Record]] = {}
+    for r in records:
+        facts = {k: v for k, v in r.experiment.items() if k != "seed"}
+        alike.setdefault(json.dumps([facts, r.settings], sort_keys=True), []).append(r)
+    sets = sorted(alike.values(), key=_order)
+    for runs in sets:
+        runs.sort(key=lambda r: int(r.experiment["seed"]))
+        if len({r.experiment["seed"] for r in runs}) < len(runs):
+            raise UsageError(f"two runs of one seed and settings, such as {runs[0].name}: give one of them")
+    return [Group(label(runs[0], [other[0] for other in sets]), tuple(runs)) for runs in sets]
+
+
+def _order(runs: list[Record]) -> tuple[int, str, int]:
+    e = runs[0].experiment
+    rank = list(METHODS).index(e["method"]) if e["method"] in METHODS else len(METHODS)
+    return rank, e["method"], e.get("buffer") or 0
+
+
+def label(record: Record, others: Sequence[Record]) -> str:
+    """The method, and those of its facts and settings that are not the same for all the others."""
+    method = record.experiment["method"]
+    parts = [NAMES.get(method, method)]
+    for fact in FACTS:
+        held = {r.experiment.get(fact) for r in others} - {None}
+        if len(held) > 1 and record.experiment.get(fact) is not None:
+            parts.append(f"{fact} {record.experiment[fact]}")
+    rivals = [r.settings for r in others if all(r.experiment.get(k) == record.experiment.get(k) for k in FACTS)
+              and r.experiment["method"] == method]  # fmt: skip
+    for name, value in record.settings.items():
+        if any(rival.get(name) != value for rival in rivals):
+            parts.append(f"{name} {written(value)}")
+    return ", ".join(parts)

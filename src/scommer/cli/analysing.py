@@ -1,0 +1,55 @@
+"""The commands that analyse finished runs: figure and compare."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scommer.cli.common import console
+
+
+def figure(
+    name: Annotated[
+        str, typer.Argument(help="tasks, matrices, codes, recency, stability or history.", show_default=False)
+    ],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Runs, or folders of runs, of one stream.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file (default: NAME.png).")
+    ] = None,
+) -> None:
+    """Draw a figure from finished runs. Runs that differ only in their seed are averaged.
+
+    tasks: accuracy on each task after each, working and long-term memory. matrices: the same as heatmaps, methods
+    side by side. codes: filters by class, test activity beside P_s. recency: how likely each task is predicted.
+    stability: accuracy when learned against at the end. history: loss and accuracy over time.
+    """
+    from scommer.analysis import figures
+    from scommer.analysis.groups import load
+
+    path = out or Path(f"{name}.png")
+    figures.check(name, path)
+    figures.save(figures.draw(name, load(runs)), path)
+    console.print(f"{name}: {path}", soft_wrap=True)
+
+
+def compare(
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A folder of runs, or a pattern in quotes.", show_default=False)
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="What it is compared with.", show_default=False)],
+) -> None:
+    """Set the runs of A against those of B, paired by stream and seed.
+
+    For example: scommer compare 'runs/s-cifar10-scommer-200-*' 'runs/s-cifar10-er-200-*'. The interval is Student's,
+    95 %, for the mean of the paired differences; where it leaves out 0 the row is bold.
+    """
+    from scommer.analysis import comparison
+    from scommer.analysis.groups import load
+
+    for one in comparison.compare(load([a]), load([b])):
+        console.print(comparison.as_table(one))
+        for note in comparison.notes(one):
+            console.print(note, soft_wrap=True)

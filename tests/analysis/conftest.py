@@ -1,0 +1,58 @@
+"""Made-up records with everything that figures and measures read."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scommer.evaluate import summary
+from scommer.record import Record
+
+MakeRecord = Callable[..., Record]
+
+
+def made_record(
+    method: str = "scommer", seed: int = 0, *, buffer: int | None = 30, stream: str = "s-made",
+    tasks: Sequence[Sequence[int]] = ((0, 1), (2, 3), (4, 5)), kind: str = "class-il", classes: int = 6,
+    units: int = 7, settings: dict[str, Any] | None = None, arrays: bool = True,
+) -> Record:  # fmt: skip
+    """A run with random numbers of its own, the same for the same arguments."""
+    rng = np.random.default_rng([seed, len(method), buffer or 0, len(tasks)])
+    memories = {"scommer": ("working", "long_term"), "cls-er": ("working", "plastic", "stable")}.get(
+        method, ("working",)
+    )
+    names = ("class_il", "task_il") if kind == "class-il" else ("class_il",)
+    rows = 1 if method == "joint" else len(tasks)
+    r = {m: {s: rng.uniform(20, 95, (rows, len(tasks))) for s in names} for m in memories}
+    untrained = np.full(len(tasks), 10.0)
+    epochs = 4
+    held: dict[str, np.ndarray] = {"loss": rng.uniform(0.01, 2, rows * epochs)}
+    for m in memories:
+        held[f"class_accuracy/{m}"] = rng.uniform(0, 100, (rows, classes))
+        held[f"class_probability/{m}"] = rng.dirichlet(np.ones(classes))
+        images = rng.integers(0, 9, 15)
+        held[f"reliability/{m}"] = np.stack([images, images * rng.uniform(0, 1, 15), images // 2], 1).astype(float)
+        for stage in (1, 2):
+            held[f"activity/{m}/{stage}"] = rng.integers(1, 50, (classes, units)).astype(np.int32)
+    if method == "scommer":
+        held |= {f"p_s/{stage}": rng.uniform(0, 0.9, (classes, units)).astype(np.float16) for stage in (1, 2)}
+    return Record(
+        name=f"{stream}-{method}-{buffer}-seed{seed}",
+        experiment={"stream": stream, "method": method, "buffer": buffer, "seed": seed, "variant": "official",
+                    "validation": 0.0},
+        settings={"epochs": epochs, "lr": 0.1, **(settings or {})},
+        stream={"name": stream, "kind": kind, "classes": [f"class_{c}" for c in range(classes)],
+                "tasks": [list(t) for t in tasks], "fingerprint": f"{stream}/{tasks}"},
+        inference=memories[-1], matrices={m: {s: v.tolist() for s, v in by.items()} for m, by in r.items()},
+        untrained={s: untrained.tolist() for s in names},
+        scores={m: {s: summary(v, untrained, kind) for s, v in by.items()} for m, by in r.items()},
+        code={"commit": None, "dirty": False, "sources": ""}, versions={"torch": ""},
+        device={"name": "", "precision": ""}, times={"seconds": 1.0, "steps": 1, "finished": ""},
+        arrays=held if arrays else {},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def make() -> MakeRecord:
+    return made_record

@@ -1,0 +1,79 @@
+"""Paired differences against another computation of the interval."""
+
+import math
+
+import pytest
+from scipy.stats import ttest_rel
+
+from scommer.analysis.comparison import Difference, as_table, compare, notes
+from scommer.errors import UsageError
+
+
+def test_the_interval_is_students_of_the_paired_differences():
+    a, b = (70.0, 72.5, 69.0, 75.0), (68.0, 71.0, 69.5, 70.0)
+    d = Difference("Class-IL accuracy", a, b)
+    expected = ttest_rel(a, b).confidence_interval(0.95)
+    assert d.mean == pytest.approx(2.0)
+    assert (d.mean - d.margin, d.mean + d.margin) == pytest.approx((expected.low, expected.high))
+    assert not d.clear
+    assert Difference("x", (3.0, 4.0, 5.0), (1.0, 2.1, 2.9)).clear
+    one = Difference("x", (3.0,), (1.0,))
+    assert math.isnan(one.margin)
+    assert not one.clear
+
+
+def test_runs_are_paired_by_seed(make):
+    a, b = [make("scommer", s) for s in (3, 0, 1)], [make("er", s) for s in (1, 7, 0)]
+    (found,) = compare(a, b)
+    assert found.labels == ("SCoMMER", "ER")
+    assert (found.seeds, found.alone) == ((0, 1), ((3,), (7,)))
+    first = found.differences[0]
+    assert first.measure == "Class-IL accuracy"
+    assert first.a == tuple(make("scommer", s).accuracy() for s in (0, 1))
+    assert first.b == tuple(make("er", s).accuracy() for s in (0, 1))
+    assert [d.measure for d in found.differences[1:]] == [
+        "Class-IL forgetting",
+        "Task-IL accuracy",
+        "Task-IL forgetting",
+    ]
+    assert notes(found) == [
+        "Few pairs (2): the interval holds only if differences between seeds are normal.",
+        "Only in A, left out: seed 3.", "Only in B, left out: seed 7.",
+    ]  # fmt: skip
+
+
+def test_one_pair_has_no_interval_and_many_need_no_note(make):
+    (single,) = compare([make("er", s) for s in range(3)], [make("der++", 2)])
+    assert notes(single)[0] == "Too few pairs: only seed 2 is in both, and an interval needs at least two."
+    assert set(as_table(single).columns[4].cells) == {"–"}
+    (many,) = compare([make("er", s) for s in range(5)], [make("der++", s) for s in range(5)])
+    assert notes(many) == []
+    low, high = next(iter(as_table(many).columns[4].cells)).split(" to ")
+    assert float(low) < many.differences[0].mean < float(high)
+
+
+def test_each_stream_is_compared_on_its_own(make):
+    gcil = {"stream": "gcil-made", "kind": "gcil"}
+    found = compare([make("er"), make("er", **gcil), make("er", stream="s-alone")], [make("sgd"), make("sgd", **gcil)])
+    assert [c.stream for c in found] == ["gcil-made", "s-made"]
+    assert [d.measure for d in found[0].differences] == ["Class-IL accuracy", "Class-IL last", "Class-IL forgetting"]
+    (joint,) = compare([make("joint", 0)], [make("er", 0)])
+    assert [d.measure for d in joint.differences] == ["Class-IL accuracy", "Task-IL accuracy"]  # it forgets nothing
+
+
+def test_two_settings_of_one_method_are_told_apart(make):
+    (found,) = compare([make("er", buffer=50)], [make("er", settings={"lr": 0.2})])
+    assert found.labels == ("ER, buffer 50", "ER, buffer 30")
+
+
+def test_what_cannot_be_compared_is_refused(make):
+    with pytest.raises(UsageError, match="A mixes settings on s-made \\(ER, buffer 30; ER, buffer 50\\)"):
+        compare([make("er"), make("er", buffer=50)], [make("sgd")])
+    with pytest.raises(UsageError, match="share no stream: A has s-made, B has s-other"):
+        compare([make("er")], [make("er", stream="s-other")])
+    with pytest.raises(UsageError, match="on s-made A has seeds 0, 1, B has seed 2"):
+        compare([make("er", 0), make("er", 1)], [make("sgd", 2)])
+    other = make("sgd")
+    other.stream["fingerprint"] = "another"
+    with pytest.raises(UsageError, match="did not learn the same stream"):
+        compare([make("er")], [other])

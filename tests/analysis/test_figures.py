@@ -1,0 +1,288 @@
+"""Figures: what stands on their axes, that nothing is cut off, and what they say to runs they cannot use."""
+
+import sys
+from itertools import combinations, pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from scommer.analysis import figures
+from scommer.analysis.figures.style import COLOURS
+from scommer.cli import main
+from scommer.errors import UsageError
+
+GCIL = {"stream": "gcil-made", "kind": "gcil", "tasks": ((0, 1, 2), (2, 3), (0, 4, 5)), "classes": 7}
+
+
+@pytest.fixture
+def runs(make):
+    """Three methods, one of them with three seeds."""
+    return [make("sgd", buffer=None), make("er"), *(make("scommer", s) for s in range(3))]
+
+
+def texts(figure):
+    """Everything that is written in a drawn figure."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    beyond = set()  # tick labels outside the limits are kept, but not drawn
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
+        beyond |= {t for tick in ticks for t in (tick.label1, tick.label2) if not low <= tick.get_loc() <= high}
+    found = [t for t in figure.findobj(lambda o: hasattr(o, "get_text")) if t.get_visible() and t.get_text().strip()]
+    return [(t.get_text(), t.get_window_extent()) for t in found if t not in beyond]
+
+
+def labels(figure):
+    (legend,) = figure.legends
+    return [t.get_text() for t in legend.get_texts()]
+
+
+def lines(ax, method):
+    return [l for l in ax.lines if to_hex(l.get_color()).upper() == COLOURS[method]]
+
+
+# --- content
+
+
+def test_tasks_has_a_panel_for_each_task_with_both_memories(runs):
+    figure = figures.draw("tasks", runs)
+    axes = [ax for ax in figure.axes if ax.axison]
+    assert [ax.get_title() for ax in axes] == ["task T1", "task T2", "task T3", "mean so far"]
+    seeds = [r for r in runs if r.experiment["method"] == "scommer"]
+    working, long_term = lines(axes[1], "scommer")
+    for line, memory in ((working, "working"), (long_term, "long_term")):
+        assert line.get_xdata().tolist() == [2, 3]  # a task is not drawn before it was learned
+        assert line.get_ydata() == pytest.approx(np.mean([r.matrix(memory)[1:, 1] for r in seeds], 0))
+    assert long_term.get_linestyle() == "-"
+    assert working.get_linestyle() == "--"
+    mean = lines(axes[3], "er")[0].get_ydata()
+    r = runs[1].matrix()
+    assert mean == pytest.approx([r[0, 0], r[1, :2].mean(), r[2].mean()])
+    assert labels(figure) == ["SGD", "ER", "SCoMMER", "memory that answers", "working memory"]
+    band = axes[0].collections[0].get_paths()[0].vertices[:, 1]  # mean ± std at the first and last point
+    first = np.array([r.matrix("working")[:, 0] for r in seeds])
+    assert band.max() == pytest.approx((first.mean(0) + first.std(0, ddof=1)).max())
+
+
+def test_matrices_are_the_means_over_seeds(runs):
+    figure = figures.draw("matrices", runs)
+    *panels, scale = figure.axes
+    assert [ax.get_title().splitlines()[0] for ax in panels] == ["SGD", "ER", "SCoMMER (3 seeds)"]
+    mean = np.mean([r.matrix("long_term") for r in runs[2:]], 0)
+    assert np.asarray(panels[2].images[0].get_array()) == pytest.approx(mean)
+    assert scale.get_ylabel() == "accuracy (%)"
+
+
+def test_four_matrices_stand_in_a_square(make):
+    figure = figures.draw("matrices", [make("er"), make("er", buffer=50), make(), make(buffer=50)])
+    assert figure.axes[0].get_gridspec().get_geometry() == (2, 2)
+
+
+def test_codes_shows_activity_and_p_s_in_one_order_of_filters(make):
+    record = make(tasks=((4, 5), (0, 1), (2, 3)))
+    figure = figures.draw("codes", [record])
+    activity, p_s, similarity, correlation = figure.axes[:2] + [
+        ax for ax in figure.axes if ax.get_title().startswith(("similarity", "correlation"))
+    ]
+    order = [4, 5, 0, 1, 2, 3]  # of classes, as they were learned
+    names = [f"class {c}" for c in order]
+    for ax in (activity, p_s, similarity):
+        assert [t.get_text() for t in ax.get_yticklabels()] == names
+    a, p = record.arrays["activity/long_term/2"][order], record.arrays["p_s/2"][order].astype(float)
+    shown, kept = (np.asarray(ax.images[0].get_array()) for ax in (activity, p_s))
+    units = [int(np.flatnonzero((p == column[:, None]).all(0))[0]) for column in kept.T]
+    assert sorted(units) == list(range(a.shape[1]))
+    assert shown == pytest.approx((a / a.max(1, keepdims=True))[:, units])
+    assert np.diff(kept.argmax(0)).min() >= 0  # filters of one class together
+    unit = a / np.linalg.norm(a, axis=1, keepdims=True)
+    assert np.asarray(similarity.images[0].get_array()) == pytest.approx(unit @ unit.T)
+    bars = [bar.get_height() for bar in correlation.patches]
+    assert bars == pytest.approx([np.corrcoef(a[c], p[c])[0, 1] for c in range(6)])
+
+
+def test_codes_of_many_classes_names_the_most_similar(make):
+    record = make(
+        kind="gcil", stream="gcil-made", tasks=(tuple(range(60)), tuple(range(40, 100))), classes=100, units=40
+    )
+    figure = figures.draw("codes", [record])
+    (pairs,) = (ax for ax in figure.axes if ax.get_title() == "most similar pairs")
+    a = record.arrays["activity/long_term/2"].astype(float)
+    best = max(
+        combinations(range(100), 2), key=lambda cd: a[cd[0]] @ a[cd[1]] / np.linalg.norm(a[list(cd)], axis=1).prod()
+    )
+    assert pairs.get_yticklabels()[0].get_text() == f"class {best[0]}, class {best[1]}"
+    written = texts(figure)
+    rows = sorted((box for text, box in written if text.startswith("class ") and "," not in text), key=lambda b: b.y0)
+    assert len(rows) == 100
+    assert all(one.y1 - other.y0 < 0.35 * one.height for one, other in pairwise(rows))
+
+
+def test_recency_shows_the_probability_of_each_task(runs):
+    figure = figures.draw("recency", runs)
+    ax = figure.axes[0]
+    assert ax.get_ylabel() == "mean probability of the task (%)"
+    assert labels(figure) == ["SGD", "ER", "SCoMMER", "even"]
+    p = np.mean([r.arrays["class_probability/long_term"].reshape(3, 2).sum(1) for r in runs[2:]], 0)
+    bars = [bar for bar in ax.patches if to_hex(bar.get_facecolor()).upper() == COLOURS["scommer"]]
+    assert [bar.get_height() for bar in bars] == pytest.approx(100 * p)
+    assert ax.lines[-1].get_ydata()[0] == pytest.approx(100 / 3)
+
+
+def test_recency_where_classes_come_back_is_by_their_last_task(make):
+    record = make("er", **GCIL)
+    ax = figures.draw("recency", [record]).axes[0]
+    p = 100 * record.arrays["class_probability/working"]
+    expected = [p[1], p[[2, 3]].mean(), p[[0, 4, 5]].mean()]
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx(expected)
+    assert [t.get_text() for t in ax.texts] == ["1", "2", "3", "classes"]  # how many
+    assert ax.lines[-1].get_ydata()[0] == pytest.approx(100 / 6)  # class 6 is in no task
+
+
+def test_stability_sets_the_diagonal_against_the_last_row(runs):
+    figure = figures.draw("stability", [*runs])
+    ax = figure.axes[0]
+    (points,) = lines(ax, "er")
+    r = runs[1].matrix()
+    assert points.get_xdata() == pytest.approx(r.diagonal())
+    assert points.get_ydata() == pytest.approx(r[-1])
+    assert f"ER: {r.diagonal().mean():.1f} → {r[-1].mean():.1f} %" in labels(figure)
+    low, high = ax.get_xlim()
+    assert low <= r.diagonal().min()
+    assert high >= r.diagonal().max()
+
+
+def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make):
+    runs = [make("joint", buffer=None), make("er", 0), make("er", 1)]
+    top, bottom = figures.draw("history", runs).axes
+    loss = np.stack([r.arrays["loss"] for r in runs[1:]])
+    (drawn,) = lines(top, "er")
+    assert drawn.get_xdata() == pytest.approx(np.arange(1, 13) / 4)  # four epochs a task
+    assert drawn.get_ydata() == pytest.approx(np.exp(np.log(loss).mean(0)))
+    assert top.get_yscale() == "log"
+    assert top.get_ylabel() == "training loss"
+    assert lines(bottom, "er")[0].get_ydata()[-1] == pytest.approx(np.mean([r.accuracy() for r in runs[1:]]))
+    assert lines(bottom, "joint")[0].get_ydata() == pytest.approx([runs[0].accuracy()])  # one point, at the end
+    assert "4 epochs each; mean ± std of 1 to 2 seeds" in bottom.get_xlabel()
+
+
+# --- look
+
+
+def test_a_method_has_one_colour_and_no_other_has_it():
+    assert len(set(COLOURS.values())) == len(COLOURS) == 6
+
+
+@pytest.mark.parametrize("name", ["tasks", "recency", "stability", "history", "matrices"])
+@pytest.mark.parametrize("tasks", [3, 20])
+def test_nothing_written_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
+    classes = 2 * tasks
+    stream = {"tasks": tuple((2 * t, 2 * t + 1) for t in range(tasks)), "classes": classes}
+    runs = [make(m, s, **stream) for m in ("er", "cls-er", "scommer") for s in (0, 1)]
+    runs += [make("scommer", 0, **stream, buffer=500), make("joint", 0, buffer=None, **stream)]
+    figure = figures.draw(name, runs)
+    if name != "matrices":
+        assert figure.get_figwidth() < 3.5
+    width, height = figure.bbox.width, figure.bbox.height
+    for text, box in texts(figure):
+        assert -1 <= box.x0 < box.x1 <= width + 1, text
+        assert -1 <= box.y0 < box.y1 <= height + 1, text
+
+
+def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(runs, tmp_path):
+    for ending in ("png", "svg", "pdf"):
+        paths = [tmp_path / "new" / f"{copy}.{ending}" for copy in "ab"]
+        for path in paths:
+            figures.save(figures.draw("recency", runs), path)
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+    with Image.open(tmp_path / "new" / "a.png") as picture:
+        assert (picture.format, picture.width) == ("PNG", 850)
+    assert ElementTree.parse(tmp_path / "new" / "a.svg").getroot().tag.endswith("svg")
+    pdf = (tmp_path / "new" / "a.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert b"/Type3" not in pdf  # which many journals refuse
+
+
+# --- what cannot be drawn
+
+
+def test_runs_that_lack_what_a_figure_needs_are_refused(make):
+    joint = make("joint", buffer=None)
+    for name in ("tasks", "stability"):
+        with pytest.raises(UsageError, match="JOINT learns all tasks at once"):
+            figures.draw(name, [joint])
+    for name, missing in (("recency", "class_probability/working"), ("history", "loss")):
+        with pytest.raises(UsageError, match=f"holds no '{missing}'"):
+            figures.draw(name, [make("er", arrays=False)])
+    with pytest.raises(UsageError, match="er ran without semantic dropout"):
+        figures.draw("codes", [make("er")])
+    with pytest.raises(UsageError, match="codes draws one run, and these are 2"):
+        figures.draw("codes", [make(), make(seed=1)])
+    with pytest.raises(UsageError, match="did you mean 'codes'"):
+        figures.draw("code", [make()])
+
+
+def call(*arguments):
+    before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
+    try:
+        main()
+    except SystemExit as e:
+        return e.code or 0
+    finally:
+        sys.argv = before
+    return 0
+
+
+@pytest.fixture
+def folder(make, tmp_path):
+    for method in ("er", "scommer"):
+        for seed in (0, 1):
+            (run := tmp_path / f"{method}-{seed}").mkdir()
+            make(method, seed).save(run)
+    return tmp_path
+
+
+def test_the_command_draws(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call("figure", "tasks", folder) == 0
+    assert capsys.readouterr().out == "tasks: tasks.png\n"
+    assert (tmp_path / "tasks.png").stat().st_size > 1000
+    assert call("figure", "codes", folder / "scommer-0", "-o", tmp_path / "a" / "codes.PDF") == 0
+    assert (tmp_path / "a" / "codes.PDF").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["figure", "taks", "."], "unknown figure 'taks': did you mean 'tasks'?"),
+        (["figure", "tasks", ".", "-o", "x.gif"], "cannot write 'x.gif': give a name that ends in .png, .svg, .pdf"),
+        (["figure", "tasks", "nowhere"], "nowhere holds no finished run: there is no such folder"),
+        (["figure", "tasks", ".", "-o", "er-0/record.json/x.png"], "cannot write 'er-0/record.json/x.png'"),
+        (["compare", ".", "."], "A mixes settings on s-made (ER; SCoMMER): choose one with a pattern"),
+    ],
+)
+def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(folder)
+    assert call(*arguments) == 2
+    out = capsys.readouterr()
+    assert message in out.err
+    assert out.err.count("\n") == 1
+
+
+def test_the_command_compares(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert call("compare", "scommer-*", "er-*") == 0
+    out = capsys.readouterr().out
+    assert "s-made: A = SCoMMER, B = ER" in out
+    assert "Few pairs (2)" in out
+
+
+def test_show_tells_the_measures(folder, capsys):
+    assert call("show", folder / "scommer-0") == 0
+    out = capsys.readouterr().out
+    assert "ECE (%)" in out
+    assert "long_term: most forgotten classes (%)" in out

@@ -1,0 +1,56 @@
+"""Which runs belong together, and under what name."""
+
+import pytest
+
+from scommer.analysis.groups import groups, load
+from scommer.errors import UsageError
+
+
+def test_runs_that_differ_in_the_seed_alone_belong_together(make):
+    found = groups([make("scommer", 2), make("er", 0), make("scommer", 0), make("sgd", 0, buffer=None)])
+    assert [(g.label, [r.experiment["seed"] for r in g.records]) for g in found] == [
+        ("SGD", [0]), ("ER", [0]), ("SCoMMER", [0, 2]),
+    ]  # fmt: skip
+    assert found[2].matrices("working").shape == (2, 3, 3)
+    assert found[2].memories == ["working", "long_term"]  # the one that answers last
+    assert found[2].matrices()[1].tolist() == make("scommer", 2).matrices["long_term"]["class_il"]
+
+
+def test_names_tell_apart_what_differs(make):
+    runs = [make("er"), make("er", buffer=50), make("sgd", buffer=None), make("er", settings={"lr": 0.03})]
+    assert [g.label for g in groups(runs)] == [
+        "SGD",
+        "ER, buffer 30, lr 0.1",
+        "ER, buffer 30, lr 0.03",
+        "ER, buffer 50",
+    ]
+    assert [g.label for g in groups([make("own"), make("der++")])] == ["DER++", "own"]
+
+
+def test_what_cannot_be_set_side_by_side_is_refused(make):
+    with pytest.raises(UsageError, match="several streams \\(s-made, s-other\\)"):
+        groups([make(), make(stream="s-other")])
+    with pytest.raises(UsageError, match="not of the same tasks"):
+        groups([make(), make("er", tasks=((4, 5), (2, 3), (0, 1)))])
+    with pytest.raises(UsageError, match="two runs of one seed"):
+        groups([make(), make()])
+    with pytest.raises(UsageError, match="no runs"):
+        groups([])
+
+
+def test_runs_are_found_in_folders_and_by_patterns_each_once(make, tmp_path):
+    for seed in (0, 1):
+        for method in ("er", "scommer"):
+            (folder := tmp_path / "runs" / f"{method}-seed{seed}").mkdir(parents=True)
+            make(method, seed).save(folder)
+    assert len(load([tmp_path])) == 4
+    assert len(load([tmp_path, tmp_path / "runs" / "er-seed0"])) == 4
+    assert {r.experiment["method"] for r in load([tmp_path / "runs" / "er-*"])} == {"er"}
+    (tmp_path / "empty").mkdir()
+    for path, why in (
+        ("empty", "no record.json in it or below"),
+        ("nowhere", "no such folder"),
+        ("x-*", "no such folder"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            load([tmp_path, tmp_path / path])
