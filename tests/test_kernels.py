@@ -137,6 +137,29 @@ def test_nan_is_not_silenced() -> None:
     assert y[:, 2].isnan().all()
 
 
+@pytest.mark.parametrize("case", ["a hidden layer of a block", "the end of a stage", "a bare sum"])
+def test_infer_uses_the_running_statistics(case: str) -> None:
+    units, side, parts, ratio, activate, plus, _ = CASES[case]
+    draw = torch.Generator().manual_seed(units)
+    shape = (sum(parts), units, side, side)
+    x, residual = (torch.randn(shape, generator=draw).to(DEVICE, memory_format=torch.channels_last) for _ in "xr")
+    weight, bias, mean = torch.randn(3, units, generator=draw).to(DEVICE)
+    var = torch.rand(units, generator=draw).to(DEVICE) + 0.1
+    y = F.batch_norm(x, mean, var, weight, bias, False, 0.1, 1e-5)
+    y = y + residual if plus else y
+    y = k_wta(y, ratio) if ratio else y
+    y = F.relu(y) if activate else y
+    before = mean.clone(), var.clone()
+    plan = kernels.Plan((len(x),), 1e-5, 0.1, activate, rank(ratio, units) if ratio else 0, True)
+    told = kernels.infer(x, weight, bias, mean, var, plan, residual if plus else None)
+    torch.testing.assert_close(told.x, y, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(told.pooled, y.mean((2, 3)), rtol=1e-4, atol=1e-5)
+    if activate:
+        assert torch.equal(told.fired, y.sum((2, 3)) > 0)
+    assert torch.equal(mean, before[0])
+    assert torch.equal(var, before[1])
+
+
 def test_a_network_of_fused_layers_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for fused in (False, True):

@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_PARTS = 3  # of a batch
 PROGRAMS = 128  # that sum over a batch, about one for each multiprocessor
 MEASURERS = 32  # of them at most that share a part's rows: what follows adds up their sums
 
@@ -98,6 +97,53 @@ def normalise(
     return Told(*_Normalise.apply(x, weight, bias, plus, keep, running_mean, running_var, plan))
 
 
+def infer(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    plan: Plan,
+    plus: Tensor | None = None,
+    keep: Tensor | None = None,
+) -> Told:
+    """The same with the running statistics, which stay as they are, and without gradients."""
+    x, scale = _rows(x), (running_var + plan.eps).rsqrt()
+    y, fired, pooled = _answer(x, weight, bias, running_mean, scale, plan, _Grid.of(x, plan.parts), plus, keep)
+    return Told(y, y, fired, pooled)
+
+
+def _answer(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    plan: Plan,
+    g: "_Grid",
+    plus: Tensor | None,
+    keep: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """All that follows the statistics of a batch norm: the result, which units fired, the means of their maps."""
+    b, c = x.shape[:2]
+    plus = None if plus is None else _rows(plus)
+    keep = None if keep is None else keep.contiguous()
+    programs, shape = g.over_samples(b)
+    shape |= {"parts": len(plan.parts), "add": plus is not None, "drop": keep is not None}
+    read = (x, plus, keep, mean, scale, weight, bias, *_bounds(plan.parts))
+    scores = _new(x, b, 2, g.split, c) if plan.rank or plan.tell else None
+    if scores is not None:
+        _score[programs](*read, scores, **shape)
+    y = torch.empty_like(x)
+    fired = _new(x, b, c, dtype=torch.bool) if plan.tell else None
+    pooled = _new(x, b, c) if plan.tell and g.split == 1 else None
+    _respond[programs](
+        *read, scores, y, fired, pooled, plan.rank, activate=plan.activate, compete=plan.rank > 0,
+        tell=plan.tell, pool=pooled is not None, **shape,
+    )  # fmt: skip
+    return y, fired, pooled
+
+
 class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -111,35 +157,17 @@ class _Normalise(torch.autograd.Function):
         running_var: Tensor,
         plan: Plan,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        x, plus = _rows(x), None if plus is None else _rows(plus)
-        keep = None if keep is None else keep.contiguous()
-        b, c = x.shape[:2]
-        parts, bounds, g = len(plan.parts), _bounds(plan.parts), _Grid.of(x, plan.parts)
-
-        def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.empty(shape, device=x.device, dtype=dtype)
-
-        sums, mean, scale = new(parts, 2, g.measurers, c), new(parts, c), new(parts, c)
+        x = _rows(x)
+        parts, c, g = len(plan.parts), x.shape[1], _Grid.of(x, plan.parts)
+        sums, mean, scale = _new(x, parts, 2, g.measurers, c), _new(x, parts, c), _new(x, parts, c)
+        bounds = _bounds(plan.parts)
         programs, shape = g.over_parts(parts)
         _measure[programs](x, sums, *bounds, **shape)
         alone, few = g.over_columns()
         _settle[alone](
             x, sums, mean, scale, running_mean, running_var, plan.momentum, *bounds, parts=parts, eps=plan.eps, **few
         )
-        programs, shape = g.over_samples(b)
-        compete = plan.rank > 0
-        shape |= {"parts": parts, "add": plus is not None, "drop": keep is not None}
-        read = (x, plus, keep, mean, scale, weight, bias, *bounds)
-        scores = new(b, 2, g.split, c) if compete or plan.tell else None
-        if scores is not None:
-            _score[programs](*read, scores, **shape)
-        y = torch.empty_like(x)
-        fired = new(b, c, dtype=torch.bool) if plan.tell else None
-        pooled = new(b, c) if plan.tell and g.split == 1 else None
-        _respond[programs](
-            *read, scores, y, fired, pooled, plan.rank, activate=plan.activate,
-            compete=compete, tell=plan.tell, pool=pooled is not None, **shape,
-        )  # fmt: skip
+        y, fired, pooled = _answer(x, weight, bias, mean, scale, plan, g, plus, keep)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, y if plan.activate else None, weight, mean, scale)
         ctx.bounds, ctx.grid, ctx.added = bounds, g, plus is not None
@@ -157,7 +185,7 @@ class _Normalise(torch.autograd.Function):
             given[0], pooled = _rows(given[0] + (pooled / g.area)[:, :, None, None].to(x.dtype)), None
         first, second, *_ = [*given, None, None]
         masked, twice, pool = y is not None, second is not None, pooled is not None
-        sums = torch.empty(parts, 2, g.measurers, c, device=x.device, dtype=torch.float32)
+        sums, levels = _new(x, parts, 2, g.measurers, c), _new(x, parts, 2, c)
         kept = torch.empty_like(x) if ctx.added and (masked or twice or pool) else None
         programs, shape = g.over_parts(parts)
         _weigh[programs](
@@ -167,7 +195,6 @@ class _Normalise(torch.autograd.Function):
         if kept is not None:
             first, masked, twice, pool = kept, False, False, False
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        levels = torch.empty(parts, 2, c, device=x.device, dtype=torch.float32)
         alone, few = g.over_columns()
         _settle_back[alone](sums, levels, scale, dweight, dbias, *ctx.bounds, parts=parts, **few)
         programs, shape = g.over_samples(len(x))
@@ -176,6 +203,10 @@ class _Normalise(torch.autograd.Function):
             parts=parts, masked=masked, twice=twice, pool=pool, **shape,
         )  # fmt: skip
         return dx, dweight, dbias, first if ctx.added else None, None, None, None, None
+
+
+def _new(x: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, device=x.device, dtype=dtype)
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -188,9 +219,7 @@ def _alias(x: Tensor) -> Tensor:
 
 
 def _bounds(parts: tuple[int, ...]) -> tuple[int, int, int]:
-    """Where each part ends."""
-    if len(parts) > MOST_PARTS:
-        raise ValueError(f"a batch of {len(parts)} parts: the kernels know {MOST_PARTS}")
+    """Where each part ends, of three at most."""
     b1, b2, b3, *_ = [*accumulate(parts), sum(parts), sum(parts)]
     return b1, b2, b3
 

@@ -54,6 +54,7 @@ class Activation:
 
 
 RELU = Activation(None)
+MOST_PARTS = 3  # that the fused kernels know
 
 
 class BatchNorm(nn.Module):
@@ -87,12 +88,13 @@ class BatchNorm(nn.Module):
         parts = parts if parts and self.training else (len(x),)
         if self.training and any(n * x[0, 0].numel() == 1 for n in parts):
             raise UsageError("one value a filter has no variance to normalise by: raise batch, replay or buffer")
-        if self.training and fuses(x):
+        if fuses(x) and (self.training or not torch.is_grad_enabled()) and len(parts) <= MOST_PARTS:
             from scommer import kernels
 
             rank = activation.rank(x.shape[1]) if activation else 0
             plan = kernels.Plan(parts, self.eps, self.momentum, activation is not None, rank, tell)
-            return Signal(*kernels.normalise(
+            answer = kernels.normalise if self.training else kernels.infer
+            return Signal(*answer(
                 x, self.weight, self.bias, self.running_mean, self.running_var, plan, plus, keep
             ))  # fmt: skip
         y = self._normalise(x) if len(parts) == 1 else torch.cat([self._normalise(part) for part in x.split(parts)])
