@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from scommer import presets, record as records
 from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.learner import Learner
-from scommer.levers import LEVERS, Lever, without
+from scommer.levers import LEVERS, without
 from scommer.streams import Stream, class_il
 
 COHORTS = (1, 2, 4, 8)
@@ -85,7 +85,7 @@ def bench(
     cohorts: tuple[int, ...] = COHORTS,
     levers: bool = False,
 ) -> Bench:
-    """Times steps on random images: eager, captured where there is a GPU, and several learners side by side.
+    """Times steps on random images: eager, on a GPU captured and compiled, and several learners side by side.
 
     With `levers`, each thing that makes a step on a GPU fast is left out in turn too.
     """
@@ -94,9 +94,15 @@ def bench(
     tested = 10_000 if gpu else 100
     setting = Setting(random_stream(classes, size, tested), method, network, device, precision)
     start_s = _start(setting)
-    timings = [_time_learners(setting, 1, steps, capture=False)] if gpu else []
-    timings += [_time_without(setting, lever, steps) for lever in LEVERS if gpu and levers]
-    timings += [_time_learners(setting, n, steps, capture=True) for n in cohorts]
+    timings = []
+    if gpu:
+        timings.append(_time_learners(setting, 1, steps, "eager"))
+        with without("compiling"):
+            timings.append(_time_learners(setting, 1, steps, "captured"))
+        for lever in LEVERS if levers else ():
+            with without(lever):
+                timings.append(_time_learners(setting, 1, steps, f"without {LEVERS[lever]}"))
+    timings += [_time_learners(setting, n, steps, "compiled" if gpu else "eager") for n in cohorts]
     learner = setting.learner()
     views, score_s = _score(learner)
     return Bench(
@@ -145,12 +151,12 @@ def _score(learner: Learner) -> tuple[int, float]:
     return len(learner.scores), times[-1]
 
 
-def _time_learners(setting: Setting, n: int, steps: int, capture: bool) -> Timing:
+def _time_learners(setting: Setting, n: int, steps: int, how: str) -> Timing:
     device = setting.device
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    learners = [setting.learner(seed, capture) for seed in range(n)]
+    learners = [setting.learner(seed, capture=how != "eager") for seed in range(n)]
     going = [learner.learn() for learner in learners]
 
     def together() -> None:
@@ -160,14 +166,8 @@ def _time_learners(setting: Setting, n: int, steps: int, capture: bool) -> Timin
 
     ms = _median_ms(together, steps, device) / n
     mib = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
-    how = "captured" if capture and device.type == "cuda" else "eager"
     what = f"{how}, {n} learners side by side" if n > 1 else f"{how}, one learner"
     return Timing(what, ms, learners[0].training.batch / ms * 1000, mib)
-
-
-def _time_without(setting: Setting, lever: Lever, steps: int) -> Timing:
-    with without(lever):
-        return replace(_time_learners(setting, 1, steps, capture=True), what=f"captured, without {LEVERS[lever]}")
 
 
 def _median_ms(work: Callable[[], None], steps: int, device: torch.device) -> float:
