@@ -1,5 +1,6 @@
 """How fast a step is on this machine, and how near to what its network must cost at the least."""
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -154,6 +155,7 @@ def _score(learner: Learner) -> tuple[int, float]:
 def _time_learners(setting: Setting, n: int, steps: int, how: str) -> Timing:
     device = setting.device
     if device.type == "cuda":
+        gc.collect()  # learners and their graphs know each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     learners = [setting.learner(seed, capture=how != "eager") for seed in range(n)]
