@@ -109,6 +109,7 @@ def run_missing(
     minutes: float | None = None,
     data: Path | None = None,
     device: str | None = None,
+    precision: str | None = None,
     watch: Watch | None = None,
     say: Callable[[str], None] = print,
 ) -> int:
@@ -121,7 +122,13 @@ def run_missing(
             break
         try:
             run_together(
-                [w.experiment for w in cohort], out=results, data=data, device=device, watch=watch, minutes=left
+                [w.experiment for w in cohort],
+                out=results,
+                data=data,
+                device=device,
+                precision=precision,
+                watch=watch,
+                minutes=left,
             )
         except TimeUp as e:
             say(str(e))

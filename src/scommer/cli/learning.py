@@ -162,6 +162,7 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and how long they may take.")] = False,
     data: DataOption = None,
     device: DeviceOption = None,
+    precision: PrecisionOption = None,
 ) -> None:
     """Run what a table of the paper still misses, in as many sittings as it takes.
 
@@ -201,6 +202,7 @@ def reproduce(
     with _stoppable():
         finished = sittings.run_missing(
             todo, results, together=together, minutes=minutes, data=data, device=device,
+            precision=precision,
             watch=watch_for(console), say=lambda line: console.print(line, markup=False, soft_wrap=True),
         )  # fmt: skip
     console.print(f"{finished} runs finished, {len(missing) - finished} to go")
