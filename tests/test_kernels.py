@@ -190,3 +190,22 @@ def test_updates_equal_the_plain_expressions(half: torch.dtype | None) -> None:
     torch.testing.assert_close(new, theta - 0.1 * other)
     if copy is not None:
         torch.testing.assert_close(copy.float(), new, rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "side", "size", "stride"),
+    [(3, 16, 8, 3, 1), (64, 16, 6, 3, 1), (64, 128, 5, 3, 2), (64, 32, 6, 1, 2), (5, 7, 9, 3, 2), (128, 64, 4, 3, 1)],
+)
+def test_the_gradient_of_a_kernel(inputs: int, outputs: int, side: int, size: int, stride: int) -> None:
+    draw = torch.Generator().manual_seed(inputs)
+    x = torch.randn(3, inputs, side, side, generator=draw, dtype=torch.float64)
+    w = torch.randn(outputs, inputs, size, size, generator=draw, dtype=torch.float64).requires_grad_()
+    y = F.conv2d(x, w, None, stride, size // 2)
+    g = torch.randn(y.shape, generator=draw, dtype=torch.float64)
+    (wanted,) = torch.autograd.grad((y * g).sum(), w)
+    place = torch.full((w.numel(),), 9.0, device=DEVICE)
+    kernels.kernel_gradient(
+        x.float().to(DEVICE), g.float().to(DEVICE), place, (size, size), (stride, stride), (size // 2, size // 2)
+    )
+    found = place.view(outputs, size, size, inputs).permute(0, 3, 1, 2).double().cpu()
+    assert (found - wanted).norm() / wanted.norm() < 1e-5

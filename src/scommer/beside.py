@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scommer.device import fuses
 from scommer.levers import on
 
 Moment = torch.cuda.Event
@@ -52,9 +53,15 @@ class Beside:
 
     def deliver(self, parameter: Tensor, gradient: Tensor) -> None:
         """Takes a gradient to its place, if it has one, while others are still being found."""
-        if parameter.data_ptr() in self.places:
-            self.places[parameter.data_ptr()].copy_(gradient)
+        if (place := self.place(parameter)) is not None:
+            place.copy_(gradient)
+
+    def place(self, parameter: Tensor) -> Tensor | None:
+        """Where a gradient is to be written, if it has a place."""
+        place = self.places.get(parameter.data_ptr())
+        if place is not None:
             self.delivered.append(parameter.data_ptr())
+        return place
 
     def join(self, but_last: bool = False) -> None:
         """What the present stream does from here on comes after all that was done beside it (but the last)."""
@@ -95,6 +102,11 @@ class _Convolve(torch.autograd.Function):
         now = moment(g.device)
         dx = derive(True, False)[0] if ctx.needs_input_grad[0] else None
         with ctx.beside.working(x, g, since=now):
+            if weight.dtype == torch.bfloat16 and fuses(g) and (place := ctx.beside.place(weight)) is not None:
+                from scommer import kernels
+
+                kernels.kernel_gradient(x, g, place, weight.shape[2:], stride, padding)
+                return dx, None, None, None, None
             _, dweight, _ = derive(False, True)
             ctx.beside.deliver(weight, dweight)
         return dx, dweight, None, None, None

@@ -45,10 +45,11 @@ class WorkingMemory:
     def descend(self, loss: Tensor, lr: float) -> None:
         """θ_w ← θ_w - η ∇L, with momentum and weight decay where asked for."""
         self.beside.delivered.clear()
-        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         delivered = self.beside.delivered
         here = [i for i, p in enumerate(self.parameters) if p.data_ptr() not in delivered]
-        scatter([gradients[i] for i in here], [self.places[i] for i in here])
+        found = [gradients[i] if gradients[i] is not None else torch.zeros_like(self.places[i]) for i in here]
+        scatter(found, [self.places[i] for i in here])
         first = self.parameters[0]
         if not self.momentum and not self.weight_decay and delivered[-1:] == [first.data_ptr()]:
             # The first layer's gradient comes last: the others need not wait for it.
