@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 Lever = Literal["kernels", "compiling", "beside"]
 LEVERS: dict[Lever, str] = {
-    "kernels": "fused kernels",  # kernels.py
+    "kernels": "fused kernels",  # kernels/
     "compiling": "small chains compiled",  # compiling.py
     "beside": "streams side by side",  # beside.py
 }

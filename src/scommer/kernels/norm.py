@@ -1,11 +1,6 @@
-"""Fused kernels of a training step on a GPU (Triton): the only file that knows them.
+"""A batch norm and all that follows it: residual sum, dropout mask, k-WTA, ReLU.
 
-A batch norm with all that follows it (residual sum, dropout mask, k-WTA, ReLU) is three kernels forward, four where
-units compete, and three backward, whatever parts the batch has; the gradient of a convolution's weight goes straight
-into its place; an update of all weights is one kernel. Sums are taken in a fixed order, so that a step is repeatable
-to the bit. The plain expressions of `networks`, `beside` and `weights` are their reference.
-
-Images lie channels-last: a tensor [B, C, H, W] is rows [B·H·W, C] in memory, of which a program takes a tile.
+Three kernels forward, four where units compete, and three backward, whatever parts the batch has.
 """
 
 from itertools import accumulate
@@ -16,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 128  # that sum over a batch, about one for each multiprocessor
+from scommer.kernels.tensors import PROGRAMS, new, rows_of
+
 MEASURERS = 32  # of them at most that share a part's rows: what follows adds up their sums
 
 
@@ -108,7 +104,7 @@ def infer(
     keep: Tensor | None = None,
 ) -> Told:
     """The same with the running statistics, which stay as they are, and without gradients."""
-    x, scale = _rows(x), (running_var + plan.eps).rsqrt()
+    x, scale = rows_of(x), (running_var + plan.eps).rsqrt()
     y, fired, pooled = _answer(x, weight, bias, running_mean, scale, plan, _Grid.of(x, plan.parts), plus, keep)
     return Told(y, y, fired, pooled)
 
@@ -126,17 +122,17 @@ def _answer(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """All that follows the statistics of a batch norm: the result, which units fired, the means of their maps."""
     b, c = x.shape[:2]
-    plus = None if plus is None else _rows(plus)
+    plus = None if plus is None else rows_of(plus)
     keep = None if keep is None else keep.contiguous()
     programs, shape = g.over_samples(b)
     shape |= {"parts": len(plan.parts), "add": plus is not None, "drop": keep is not None}
     read = (x, plus, keep, mean, scale, weight, bias, *_bounds(plan.parts))
-    scores = _new(x, b, 2, g.split, c) if plan.rank or plan.tell else None
+    scores = new(x, b, 2, g.split, c) if plan.rank or plan.tell else None
     if scores is not None:
         _score[programs](*read, scores, **shape)
     y = torch.empty_like(x)
-    fired = _new(x, b, c, dtype=torch.bool) if plan.tell else None
-    pooled = _new(x, b, c) if plan.tell and g.split == 1 else None
+    fired = new(x, b, c, dtype=torch.bool) if plan.tell else None
+    pooled = new(x, b, c) if plan.tell and g.split == 1 else None
     _respond[programs](
         *read, scores, y, fired, pooled, plan.rank, activate=plan.activate, compete=plan.rank > 0,
         tell=plan.tell, pool=pooled is not None, **shape,
@@ -157,9 +153,9 @@ class _Normalise(torch.autograd.Function):
         running_var: Tensor,
         plan: Plan,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        x = _rows(x)
+        x = rows_of(x)
         parts, c, g = len(plan.parts), x.shape[1], _Grid.of(x, plan.parts)
-        sums, mean, scale = _new(x, parts, 2, g.measurers, c), _new(x, parts, c), _new(x, parts, c)
+        sums, mean, scale = new(x, parts, 2, g.measurers, c), new(x, parts, c), new(x, parts, c)
         bounds = _bounds(plan.parts)
         programs, shape = g.over_parts(parts)
         _measure[programs](x, sums, *bounds, **shape)
@@ -179,13 +175,13 @@ class _Normalise(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         x, y, weight, mean, scale = ctx.saved_tensors
         c, parts, g = x.shape[1], len(mean), ctx.grid
-        given = [_rows(d) for d in gradients[:2] if d is not None]
+        given = [rows_of(d) for d in gradients[:2] if d is not None]
         pooled = gradients[3]
         if pooled is not None and given:  # the kernels know one or the other
-            given[0], pooled = _rows(given[0] + (pooled / g.area)[:, :, None, None].to(x.dtype)), None
+            given[0], pooled = rows_of(given[0] + (pooled / g.area)[:, :, None, None].to(x.dtype)), None
         first, second, *_ = [*given, None, None]
         masked, twice, pool = y is not None, second is not None, pooled is not None
-        sums, levels = _new(x, parts, 2, g.measurers, c), _new(x, parts, 2, c)
+        sums, levels = new(x, parts, 2, g.measurers, c), new(x, parts, 2, c)
         kept = torch.empty_like(x) if ctx.added and (masked or twice or pool) else None
         programs, shape = g.over_parts(parts)
         _weigh[programs](
@@ -203,14 +199,6 @@ class _Normalise(torch.autograd.Function):
             parts=parts, masked=masked, twice=twice, pool=pool, **shape,
         )  # fmt: skip
         return dx, dweight, dbias, first if ctx.added else None, None, None, None, None
-
-
-def _new(x: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(shape, device=x.device, dtype=dtype)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last)
 
 
 def _alias(x: Tensor) -> Tensor:
@@ -507,140 +495,3 @@ def _return(
         g = _gradient(y, first, second, pooled, r, at, inside, c, area, units, masked, twice, pool)
         d = slope[None, :] * (g - s[None, :] - (v - mean[None, :]) * q[None, :])
         tl.store(dx + at, d.to(dx.dtype.element_ty), mask=inside)
-
-
-BLOCK = 4096  # weights that a program updates
-
-
-def descend(theta: Tensor, half: Tensor | None, gradient: Tensor, lr: float) -> None:
-    """Weights less lr · gradient, and their copy in half precision, in one pass."""
-    n = theta.numel()
-    _descend[(triton.cdiv(n, BLOCK),)](theta, half, gradient, lr, n, halve=half is not None, block=BLOCK, num_warps=8)
-
-
-@triton.jit
-def _descend(theta, half, gradient, lr, n, halve: tl.constexpr, block: tl.constexpr):
-    start = tl.program_id(0) * block
-    if start + block <= n:  # without a mask, loads are wide
-        _descend_some(theta, half, gradient, lr, start + tl.arange(0, block), None, halve)
-    else:
-        i = start + tl.arange(0, block)
-        _descend_some(theta, half, gradient, lr, i, i < n, halve)
-
-
-@triton.jit
-def _descend_some(theta, half, gradient, lr, i, mask, halve: tl.constexpr):
-    v = tl.load(theta + i, mask) - lr * tl.load(gradient + i, mask)
-    tl.store(theta + i, v, mask)
-    if halve:
-        tl.store(half + i, v.to(half.dtype.element_ty), mask)
-
-
-def approach(theta: Tensor, half: Tensor | None, target: Tensor, share: Tensor) -> None:
-    """Weights a share of the way to a target, and their copy in half precision; nothing where the share is 0."""
-    n = theta.numel()
-    _approach[(triton.cdiv(n, BLOCK),)](theta, half, target, share, n, halve=half is not None, block=BLOCK, num_warps=8)
-
-
-@triton.jit
-def _approach(theta, half, target, share, n, halve: tl.constexpr, block: tl.constexpr):
-    part = tl.load(share)
-    if part != 0:
-        start = tl.program_id(0) * block
-        if start + block <= n:
-            _approach_some(theta, half, target, part, start + tl.arange(0, block), None, halve)
-        else:
-            i = start + tl.arange(0, block)
-            _approach_some(theta, half, target, part, i, i < n, halve)
-
-
-@triton.jit
-def _approach_some(theta, half, target, part, i, mask, halve: tl.constexpr):
-    v = tl.load(theta + i, mask)
-    v += part * (tl.load(target + i, mask) - v)
-    tl.store(theta + i, v, mask)
-    if halve:
-        tl.store(half + i, v.to(half.dtype.element_ty), mask)
-
-
-DEEP = 64  # positions that a program multiplies at once
-
-
-def kernel_gradient(
-    x: Tensor, g: Tensor, place: Tensor, size: tuple[int, int], stride: tuple[int, ...], padding: tuple[int, ...]
-) -> None:
-    """The gradient of a convolution's weight [O, I, *size], written into its place, a vector in [O, *size, I] order."""
-    x, g = _rows(x), _rows(g)
-    inputs, outputs, n = x.shape[1], g.shape[1], len(x) * g.shape[2] * g.shape[3]
-    wide = inputs * size[0] * size[1]
-    a = min(128, max(16, triton.next_power_of_2(outputs)))
-    whole = inputs % 64 == 0  # a tile's columns belong to one tap
-    b = (128 if inputs % 128 == 0 else 64) if whole else max(16, min(128, triton.next_power_of_2(wide)))
-    tiles = triton.cdiv(outputs, a), triton.cdiv(wide, b)
-    split = max(1, min(PROGRAMS // (tiles[0] * tiles[1]), triton.cdiv(n, 256)))
-    each = triton.cdiv(triton.cdiv(n, split), DEEP) * DEEP
-    out = place if split == 1 else _new(x, split, outputs * wide)
-    _correlate[(tiles[0] * tiles[1], split)](
-        x, g, out, n, outputs, tiles[1], each, inputs=inputs, whole=whole,
-        height=x.shape[2], width=x.shape[3], rows=g.shape[2], columns=g.shape[3], down=stride[0], right=stride[1],
-        above=padding[0], before=padding[1], taps=size[0] * size[1], across=size[1], tile_o=a, tile_i=b, deep=DEEP,
-        exact=x.dtype == torch.float32, num_warps=8 if a * b >= 128 * 128 else 4, num_stages=4,
-    )  # fmt: skip
-    if split > 1:
-        _add_up[(triton.cdiv(outputs * wide, 1024),)](out, place, outputs * wide, split, block=1024)
-
-
-@triton.jit
-def _correlate(
-    x, g, out, n, outputs, tiles, each,
-    inputs: tl.constexpr, whole: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
-    rows: tl.constexpr, columns: tl.constexpr, down: tl.constexpr, right: tl.constexpr,
-    above: tl.constexpr, before: tl.constexpr, taps: tl.constexpr, across: tl.constexpr,
-    tile_o: tl.constexpr, tile_i: tl.constexpr, deep: tl.constexpr, exact: tl.constexpr,
-):  # fmt: skip
-    """Σ g · x over some positions, for some outputs and the inputs under a tap (or several, where inputs are few)."""
-    o = (tl.program_id(0) // tiles) * tile_o + tl.arange(0, tile_o)
-    j = (tl.program_id(0) % tiles) * tile_i + tl.arange(0, tile_i)
-    if whole:
-        tap = ((tl.program_id(0) % tiles) * tile_i) // inputs
-        first = ((tl.program_id(0) % tiles) * tile_i) % inputs
-        i = first + tl.arange(0, tile_i)
-        dy, dx = tap // across - above, tap % across - before
-    else:
-        i = j % inputs
-        dy, dx = (j // inputs) // across - above, (j // inputs) % across - before
-    total = tl.zeros((tile_o, tile_i), tl.float32)
-    start = tl.program_id(1) * each
-    end = tl.minimum(start + each, n)
-    for r in range(start, end, deep):
-        at = r + tl.arange(0, deep)
-        sample, place = at // (rows * columns), at % (rows * columns)
-        v, u = (place // columns) * down, (place % columns) * right
-        if whole:
-            p, q = v + dy, u + dx
-            good = (at < end) & (p >= 0) & (p < height) & (q >= 0) & (q < width)
-            source = ((sample * height + p) * width + q)[:, None] * inputs + i[None, :]
-            seen = tl.load(x + source, mask=good[:, None], other=0)
-        else:
-            p, q = v[:, None] + dy[None, :], u[:, None] + dx[None, :]
-            good = (at < end)[:, None] & (p >= 0) & (p < height) & (q >= 0) & (q < width) & (j < taps * inputs)[None, :]
-            seen = tl.load(x + ((sample[:, None] * height + p) * width + q) * inputs + i[None, :], mask=good, other=0)
-        sent = tl.load(
-            g + at[:, None] * outputs + o[None, :], mask=(at < end)[:, None] & (o < outputs)[None, :], other=0
-        )
-        if exact:
-            total = tl.dot(tl.trans(sent), seen, total, input_precision="ieee")
-        else:
-            total = tl.dot(tl.trans(sent), seen, total)
-    wide: tl.constexpr = taps * inputs
-    where = tl.program_id(1) * outputs * wide + o[:, None] * wide + j[None, :]
-    tl.store(out + where, total, mask=(o < outputs)[:, None] & (j < wide)[None, :])
-
-
-@triton.jit
-def _add_up(parts, out, n, split, block: tl.constexpr):
-    i = tl.program_id(0) * block + tl.arange(0, block)
-    total = tl.zeros((block,), tl.float32)
-    for s in range(split):
-        total += tl.load(parts + s * n + i, mask=i < n, other=0)
-    tl.store(out + i, total, mask=i < n)

@@ -1,0 +1,13 @@
+"""Fused kernels of a training step on a GPU (Triton): the only room that knows them.
+
+Sums are taken in a fixed order, so that a step is repeatable to the bit. The plain expressions of `networks`, `beside`
+and `weights` are their reference.
+
+Images lie channels-last: a tensor [B, C, H, W] is rows [B·H·W, C] in memory, of which a program takes a tile.
+"""
+
+from scommer.kernels.correlate import kernel_gradient
+from scommer.kernels.norm import Plan, Told, infer, normalise
+from scommer.kernels.update import approach, descend
+
+__all__ = ["Plan", "Told", "approach", "descend", "infer", "kernel_gradient", "normalise"]
