@@ -1,6 +1,8 @@
 """The paper's figures and a few more, each a pure function of records: no GPU, no weights."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
@@ -37,8 +39,21 @@ def check(name: str, path: Path) -> None:
 def draw(name: str, records: Sequence[Record]) -> Figure:
     """A figure by its name."""
     check(name, Path(f"{name}.png"))
+    return draw_groups(name, groups(records))
+
+
+def draw_groups(name: str, sets: Sequence[Group]) -> Figure:
+    """A figure of runs that are already in groups, under the labels that those have."""
     with matplotlib.rc_context(style.RC):
-        return FIGURES[name](groups(records))
+        return FIGURES[name]([replace(g, label=style.plain(g.label)) for g in sets])
+
+
+def as_svg(figure: Figure) -> bytes:
+    """A figure without a ground of its own, for a page that has one."""
+    out = BytesIO()
+    with matplotlib.rc_context(style.RC):
+        figure.savefig(out, format="svg", dpi=250, metadata=ENDINGS[".svg"], transparent=True)
+    return out.getvalue()
 
 
 def save(figure: Figure, path: Path) -> None:
