@@ -286,3 +286,12 @@ def test_show_tells_the_measures(folder, capsys):
     out = capsys.readouterr().out
     assert "ECE (%)" in out
     assert "long_term: most forgotten classes (%)" in out
+
+
+def test_names_of_classes_are_neither_formulas_nor_without_end(make):
+    record = make()
+    record.stream["classes"][:3] = [r"$\frac{$", "a\x00b", "so long a name that it would leave no room for a figure"]
+    figure = figures.draw("codes", [record])
+    FigureCanvasAgg(figure).draw()
+    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert names[:3] == [r"\$\frac{\$", "a?b", "so long a name that it …"]

@@ -58,6 +58,7 @@ def contents(records: Sequence[Record]) -> dict[str, Any]:
         "summary": _summary(names, sets),
         "leaders": [line for name, found in zip(names, sets, strict=True) for line in _leader(name, found)],
         "single": any(len(g.records) == 1 for found in sets for g in found),
+        "nested": any(r.stream["kind"] == "gcil" for r in records),
         "held_out": any(r.experiment.get("validation") for r in records),
         "sections": [_section(f"s{i}", name, s) for i, (name, s) in enumerate(zip(names, sets, strict=True), 1)],
     }
