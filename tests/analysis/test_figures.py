@@ -1,5 +1,6 @@
 """Figures: what stands on their axes, that nothing is cut off, and what they say to runs they cannot use."""
 
+import re
 import sys
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
@@ -201,7 +202,12 @@ def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(run
         assert paths[0].read_bytes() == paths[1].read_bytes()
     with Image.open(tmp_path / "new" / "a.png") as picture:
         assert (picture.format, picture.width) == ("PNG", 850)
-    assert ElementTree.parse(tmp_path / "new" / "a.svg").getroot().tag.endswith("svg")
+    svg = (tmp_path / "new" / "a.svg").read_text()
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    ids = re.findall(r'\bid="([^"]+)"', svg)
+    assert len(set(ids)) == len(ids)
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)  # each part that is used is there
+    assert not re.search(r"[0-9a-f]{10}[\")]", svg)  # none is named by the last bits of a position
     pdf = (tmp_path / "new" / "a.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert b"/Type3" not in pdf  # which many journals refuse

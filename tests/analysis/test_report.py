@@ -399,7 +399,7 @@ def test_equal_records_give_equal_pages_in_any_order(make):
 
 
 def test_another_process_makes_the_same_page(tmp_path):
-    run = next((ROOT / "docs" / "records").glob("s-digits-er-30-seed0-*"))
+    run = next((ROOT / "docs" / "records").glob("s-digits-scommer-30-seed0-*"))
     for seed in "12":
         environment = os.environ | {"PYTHONHASHSEED": seed}
         command = [sys.executable, "-m", "scommer", "report", run, "-o", tmp_path / f"{seed}.html"]
