@@ -2,11 +2,16 @@
 
 import json
 import re
+import shlex
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from scommer.analysis import figures
+from scommer.analysis.groups import load
 from scommer.cli.looking import results
 from scommer.methods import METHODS
 from scommer.presets import preset
@@ -113,6 +118,22 @@ def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
         assert scommer == f"{statistics.fmean(found['scommer'].values()):.1f}"
         assert er == f"{statistics.fmean(found['er'].values()):.1f}"
         assert int(ahead) == sum(found["er"][s] > found["scommer"][s] for s in found["er"])
+
+
+def test_the_figures_are_what_their_commands_draw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of the same size and, seen from afar, look: letters differ a little between versions of Matplotlib."""
+    monkeypatch.chdir(ROOT)
+    shown = re.findall(r"!\[[^]]+\]\((figures/[^)]+)\)", (ROOT / "docs/figures.md").read_text())
+    commands = [shlex.split(block) for block in blocks("docs/figures.md", "console")]
+    assert [f"docs/{path}" for path in shown] == [words[-1] for words in commands]
+    for _, _, name, *runs, _, path in commands:
+        figures.save(figures.draw(name, load(map(Path, runs))), tmp_path / "drawn.png")
+        with Image.open(path) as kept, Image.open(tmp_path / "drawn.png") as drawn:
+            assert drawn.size == kept.size
+            far = [
+                np.asarray(image.convert("L").resize((32, 24), Image.Resampling.BOX), float) for image in (kept, drawn)
+            ]
+            assert np.abs(far[0] - far[1]).mean() < 4
 
 
 def test_the_table_of_variants_tells_what_the_presets_hold() -> None:

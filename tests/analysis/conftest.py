@@ -53,6 +53,6 @@ def made_record(
     )  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> MakeRecord:
     return made_record

@@ -1,5 +1,6 @@
 """Figures: what stands on their axes, that nothing is cut off, and what they say to runs they cannot use."""
 
+import re
 import sys
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
@@ -201,7 +202,12 @@ def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(run
         assert paths[0].read_bytes() == paths[1].read_bytes()
     with Image.open(tmp_path / "new" / "a.png") as picture:
         assert (picture.format, picture.width) == ("PNG", 850)
-    assert ElementTree.parse(tmp_path / "new" / "a.svg").getroot().tag.endswith("svg")
+    svg = (tmp_path / "new" / "a.svg").read_text()
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    ids = re.findall(r'\bid="([^"]+)"', svg)
+    assert len(set(ids)) == len(ids)
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)  # each part that is used is there
+    assert not re.search(r"[0-9a-f]{10}[\")]", svg)  # none is named by the last bits of a position
     pdf = (tmp_path / "new" / "a.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert b"/Type3" not in pdf  # which many journals refuse
@@ -286,3 +292,12 @@ def test_show_tells_the_measures(folder, capsys):
     out = capsys.readouterr().out
     assert "ECE (%)" in out
     assert "long_term: most forgotten classes (%)" in out
+
+
+def test_names_of_classes_are_neither_formulas_nor_without_end(make):
+    record = make()
+    record.stream["classes"][:3] = [r"$\frac{$", "a\x00b", "so long a name that it would leave no room for a figure"]
+    figure = figures.draw("codes", [record])
+    FigureCanvasAgg(figure).draw()
+    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert names[:3] == [r"\$\frac{\$", "a?b", "so long a name that it …"]

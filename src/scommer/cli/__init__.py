@@ -25,7 +25,7 @@ data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, an
 app.add_typer(data_app, name="data")
 for command in (
     learning.run, learning.demo, learning.reproduce, looking.show, looking.table, looking.results,
-    analysing.figure, analysing.compare, looking.bench,
+    analysing.figure, analysing.compare, analysing.report, looking.bench,
 ):  # fmt: skip
     app.command()(command)
 app.command("list")(looking.list_)

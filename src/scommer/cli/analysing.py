@@ -1,4 +1,4 @@
-"""The commands that analyse finished runs: figure and compare."""
+"""The commands that analyse finished runs: figure, compare and report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -53,3 +53,25 @@ def compare(
         console.print(comparison.as_table(one))
         for note in comparison.notes(one):
             console.print(note, soft_wrap=True)
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Runs, folders of runs, or patterns in quotes.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write a report of finished runs as one HTML page that works offline.
+
+    Results with mean ± deviation over seeds, settings and how they differ, every figure that the runs allow, and the
+    commands that make the runs again. Runs may be of several streams.
+    """
+    from scommer.analysis import report as reports
+    from scommer.analysis.groups import load
+
+    reports.check(out)
+    records = load(runs)
+    page = reports.report(records)
+    reports.write(page, out)
+    console.print(f"report of {len(records)} run{'s' if len(records) > 1 else ''}: {out}", soft_wrap=True)

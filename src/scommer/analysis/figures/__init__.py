@@ -1,6 +1,9 @@
 """The paper's figures and a few more, each a pure function of records: no GPU, no weights."""
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib
@@ -25,6 +28,8 @@ ENDINGS: dict[str, dict[str, None]] = {  # what to leave out, so that equal reco
     ".pdf": {"CreationDate": None},
 }
 
+HASHED = re.compile(rb'(?<=[#"])[A-Za-z]\w*?[0-9a-f]{10}(?=["\)])')  # a name of a part, whole
+
 
 def check(name: str, path: Path) -> None:
     """Whether there is such a figure and such a kind of file."""
@@ -37,14 +42,35 @@ def check(name: str, path: Path) -> None:
 def draw(name: str, records: Sequence[Record]) -> Figure:
     """A figure by its name."""
     check(name, Path(f"{name}.png"))
+    return draw_groups(name, groups(records))
+
+
+def draw_groups(name: str, sets: Sequence[Group]) -> Figure:
+    """A figure of runs that are already in groups, under the labels that those have."""
     with matplotlib.rc_context(style.RC):
-        return FIGURES[name](groups(records))
+        return FIGURES[name]([replace(g, label=style.plain(g.label)) for g in sets])
+
+
+def as_svg(figure: Figure, transparent: bool = True) -> bytes:
+    """A figure for a page, without a ground of its own.
+
+    Matplotlib names parts by a hash of exact positions, whose last bits depend on where the layout's solver lies in
+    memory; so they are named anew, by number.
+    """
+    out = BytesIO()
+    with matplotlib.rc_context(style.RC):
+        figure.savefig(out, format="svg", dpi=250, metadata=ENDINGS[".svg"], transparent=transparent)
+    numbers: dict[bytes, bytes] = {}
+    return HASHED.sub(lambda m: numbers.setdefault(m[0], b"n%d" % (len(numbers) + 1)), out.getvalue())
 
 
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, SVG or PDF, by the ending of the name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() == ".svg":
+            path.write_bytes(as_svg(figure, transparent=False))
+            return
         with matplotlib.rc_context(style.RC):
             figure.savefig(path, dpi=250, metadata=ENDINGS[path.suffix.lower()])
     except OSError as e:

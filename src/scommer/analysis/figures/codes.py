@@ -14,6 +14,7 @@ from scommer.errors import UsageError
 
 MANY = 20  # classes: with more, names do not fit around a square, and the most similar pairs are named instead
 PAIRS = 25
+LONGEST = 24  # letters of a name: a sentence would leave no room for the rest
 
 
 def figure(groups: Sequence[Group]) -> Figure:
@@ -28,7 +29,7 @@ def figure(groups: Sequence[Group]) -> Figure:
     if stream["kind"] == "gcil":
         order.sort()
     activity, p_s = activity[order], p_s[order]
-    names = [stream["classes"][c].replace("_", " ") for c in order]
+    names = [style.plain(stream["classes"][c].replace("_", " "), LONGEST) for c in order]
     counts = activity / np.maximum(activity.max(1, keepdims=True), 1)  # of the class's most active unit
     units = np.lexsort((-p_s.max(0), p_s.argmax(0)))  # those that one class is likeliest to keep stand together
 

@@ -28,6 +28,13 @@ MARKERS = ("o", "s", "^", "D", "v")
 ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # dashes of memories
 
 
+def plain(text: str, longest: int | None = None) -> str:
+    """A name from a record as it is to be read: a dollar begins no formula, and what cannot be printed is a mark."""
+    if longest is not None and len(text) > longest:
+        text = f"{text[: longest - 1]}…"
+    return "".join(c if c.isprintable() else "?" for c in text).replace("$", r"\$")
+
+
 def colour(method: str) -> str:
     """The method's, in every figure."""
     return COLOURS.get(method, OTHER)

@@ -1,0 +1,56 @@
+"""A report of runs as one HTML page that needs nothing else: no network, no files beside it."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from scommer.analysis.report.content import contents
+from scommer.errors import UsageError
+from scommer.record import Record
+
+ENDINGS = (".html", ".htm")
+
+
+def check(path: Path) -> None:
+    """Whether a page may have this name: a slip should not cost a record."""
+    if path.suffix.lower() not in ENDINGS:
+        raise UsageError(f"cannot write '{path}': give a name that ends in .html")
+
+
+def report(records: Sequence[Record]) -> str:
+    """The page. Equal records give equal pages, in whatever order they come."""
+    if not records:
+        raise UsageError("there are no runs to report")
+    css, js = _own("page.css"), _own("page.js")
+    # The page may run and load only what is in it, so that no name in a record can do more than be read.
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {_hash(css)}; script-src {_hash(js)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_own("page.html"))
+    ordered = sorted(records, key=lambda r: r.name)
+    return template.render(contents(ordered), css=Markup(css), js=Markup(js), policy=policy)
+
+
+def write(page: str, path: Path) -> None:
+    """Writes the page, and makes its folder where there is none."""
+    check(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(page.encode("utf-8", "replace"))  # half a surrogate pair in a name is no letter
+    except OSError as e:
+        raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None
+
+
+def _own(name: str) -> str:
+    return (files("scommer.analysis.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,67 @@
+"""Every figure that the runs allow, as images that lie in the page."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scommer.analysis import figures
+from scommer.analysis.figures import style
+from scommer.analysis.groups import Group
+from scommer.errors import UsageError
+
+TITLES = {  # in the order of the page: those of a column's width come in pairs
+    "tasks": "Accuracy on each task after each task",
+    "history": "Training loss and accuracy over time",
+    "recency": "How likely each task is predicted at the end",
+    "stability": "Accuracy on each task when it was learned, and at the end",
+    "matrices": "Accuracy on each task's test set (columns) after each task (rows)",
+    "codes": "Class codes of the last stage: activity on test images, P_s, and how far classes overlap",
+}
+CODES = 4  # of the large figures of single runs, so that a page of many runs can still be sent by mail
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as a data URI, and in words."""
+
+    name: str
+    caption: str
+    alt: str
+    source: str
+    wide: bool
+
+
+def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+    """The figures of one stream, and what is in none of them and why."""
+    made, missing = [], []
+    for name in TITLES:
+        able: list[Group] = []
+        for group in groups:
+            one = _first(group) if name == "codes" else group
+            try:
+                figures.draw_groups(name, [one])
+                able.append(one)
+            except UsageError as e:
+                missing.append(f"{name}, {group.label}: {e}")
+        if name == "codes":
+            missing += [f"{name}, {g.label}: left out, as there are {CODES} already" for g in able[CODES:]]
+            able = able[:CODES]
+        for drawn in [[g] for g in able] if name == "codes" else [able] if able else []:
+            made.append(_picture(name, drawn, several=len(groups) > 1))
+    return made, missing
+
+
+def _first(group: Group) -> Group:
+    """Its first seed alone: units of two networks do not correspond."""
+    return Group(group.label, group.records[:1])
+
+
+def _picture(name: str, drawn: Sequence[Group], several: bool) -> Picture:
+    figure = figures.draw_groups(name, drawn)
+    source = f"data:image/svg+xml;base64,{b64encode(figures.as_svg(figure)).decode()}"
+    caption, labels = TITLES[name], "; ".join(g.label for g in drawn)
+    if name == "codes":
+        which = f"seed {drawn[0].records[0].experiment['seed']}"
+        caption += f" ({labels}, {which})" if several else f" ({which})"
+    alt = f"{TITLES[name]}. Of: {labels}."
+    return Picture(name, f"{caption}.", alt, source, wide=figure.get_figwidth() > 1.3 * style.COLUMN)

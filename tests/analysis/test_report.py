@@ -1,0 +1,472 @@
+"""The page of `scommer report`: its numbers from the records anew, and that no record can make it do anything."""
+
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from base64 import b64decode
+from collections import Counter
+from html.parser import HTMLParser
+from importlib.resources import files
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+from scommer import presets
+from scommer.analysis.groups import load
+from scommer.analysis.report import report
+from scommer.cli import _spread, app, main
+from scommer.experiment import Experiment, prepare
+from scommer.record import Record
+
+ROOT = Path(__file__).parents[2]
+RUNS = [ROOT / "docs" / "records", *(ROOT / "results").glob("gcil-uniform-*")]
+VOID = {"meta", "link", "img", "br"}
+VILE = [
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "</style>&amp;{{ 7*7 }}",
+    r"$\frac{$",
+    "a\x00b",
+]
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the text of some, and tables by the id of their caption."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.tables, self.texts = [], [], {}, {}
+        self.row = self.table = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append((tag, attributes))
+        self.texts.setdefault(tag, []).append("") if tag not in VOID else None
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "caption":
+            self.table = self.tables[attributes["id"]] = []
+        elif tag == "tr":
+            self.row = []
+        elif tag in ("th", "td"):
+            self.row.append(["", attributes.get("data-value")])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag  # nothing is left open or closed twice
+        if tag == "tr":
+            self.table.append([tuple(cell) for cell in self.row])
+
+    def handle_data(self, data):
+        for tag in set(self.open):
+            self.texts[tag][-1] += data
+        if {"th", "td"} & set(self.open):
+            self.row[-1][0] += data
+
+    def rows(self, key):
+        """Of a table, each a dict from column to (text, what it is sorted by)."""
+        (head, *rest) = self.tables[key]
+        return [dict(zip([text for text, _ in head], row, strict=True)) for row in rest]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return Page(report(load(RUNS)))
+
+
+def raw(pattern):
+    """Records as they lie in files, without our reading of them."""
+    found = []
+    for folder in sorted(path for root in ("docs/records", "results") for path in (ROOT / root).glob(pattern)):
+        with np.load(folder / "arrays.npz") as arrays:
+            found.append((json.loads((folder / "record.json").read_text()), dict(arrays)))
+    return found
+
+
+def spread(values, digits=2):
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+
+
+SETS = {  # by section and label
+    ("s1", "SCoMMER"): "gcil-uniform-*",
+    ("s2", "ER, buffer 30"): "s-digits-er-30-*",
+    ("s2", "ER, buffer 50"): "s-digits-er-50-*",
+    ("s2", "SCoMMER, buffer 30"): "s-digits-scommer-30-*",
+    ("s2", "SCoMMER, buffer 50"): "s-digits-scommer-50-*",
+}
+
+
+# --- numbers
+
+
+def from_matrix(r, untrained):
+    """Accuracy, forgetting and transfer as the paper's field defines them, without arrays."""
+    last, n = len(r) - 1, len(r) - 1
+    return {
+        "accuracy": statistics.fmean(r[last]),
+        "last": r[last][last],
+        "forgetting": sum(max(r[t][i] for t in range(last)) - r[last][i] for i in range(n)) / n,
+        "BWT": sum(r[last][i] - r[i][i] for i in range(n)) / n,
+        "FWT": sum(r[i - 1][i] - untrained[i] for i in range(1, n + 1)) / n,
+    }
+
+
+def test_every_score_is_that_of_the_matrices(page):
+    checked = 0
+    for (section, label), pattern in SETS.items():
+        runs = raw(pattern)
+        rows = [row for row in page.rows(f"{section}-scores") if row["method"][0] == label]
+        views = runs[0][0]["matrices"]
+        assert len(rows) == sum(map(len, views.values()))
+        for row in rows:
+            setting = {"Class-IL": "class_il", "Task-IL": "task_il"}[row["setting"][0]]
+            memory = row["memory"][0]
+            scores = [from_matrix(r["matrices"][memory][setting], r["untrained"][setting]) for r, _ in runs]
+            columns = set(row) - {"method", "memory", "setting", "seeds"}
+            assert columns == {"nested mean" if section == "s1" else "accuracy", "forgetting", "BWT", "FWT"} | (
+                {"last"} if section == "s1" else set()
+            )
+            for column in columns:
+                values = [s[column.replace("nested mean", "accuracy")] for s in scores]
+                text, key = row[column]
+                assert text == spread(values)
+                assert float(key) == pytest.approx(statistics.fmean(values))
+                checked += 1
+            assert row["seeds"][0] == str(len(runs))
+    assert checked == 4 * 5 + 4 * 4 + 2 * 8 * 4
+
+
+def measured(record, arrays, memory):
+    """The measures from their definitions, class by class."""
+    p, tasks = arrays[f"class_probability/{memory}"], record["stream"]["tasks"]
+    last = {c: t for t, members in enumerate(tasks) for c in members}
+    recent, earlier = ([p[c] for c in last if (last[c] == len(tasks) - 1) == now] for now in (True, False))
+    found = {"recency bias": np.mean(recent) / np.mean(earlier)}
+    bins = arrays[f"reliability/{memory}"]
+    found["ECE (%)"] = 100 * sum(abs(c - h) for _, c, h in bins) / sum(n for n, _, _ in bins)
+    stage = max(int(k.split("/")[-1]) for k in arrays if k.startswith("activity/working/"))
+    if f"activity/{memory}/{stage}" in arrays:
+        a = arrays[f"activity/{memory}/{stage}"].astype(float)
+        within, between = [], []
+        for c, d in combinations(sorted(last), 2):
+            met = any(c in members and d in members for members in tasks)
+            (within if met else between).append(a[c] @ a[d] / (np.linalg.norm(a[c]) * np.linalg.norm(a[d])))
+        found["overlap within"], found["overlap between"] = np.mean(within), np.mean(between)
+        if f"p_s/{stage}" in arrays:
+            p_s = arrays[f"p_s/{stage}"].astype(float)
+            r = [np.corrcoef(a[c], p_s[c])[0, 1] for c in range(len(a)) if a[c].std() and p_s[c].std()]
+            found["r with P_s"] = np.mean(r)
+    return found
+
+
+def test_every_measure_is_that_of_the_arrays(page):
+    for (section, label), pattern in SETS.items():
+        runs = raw(pattern)
+        rows = [row for row in page.rows(f"{section}-measures") if row["method"][0] == label]
+        assert [row["memory"][0] for row in rows] == list(runs[0][0]["matrices"])
+        for row in rows:
+            each = [measured(r, arrays, row["memory"][0]) for r, arrays in runs]
+            for column in set(row) - {"method", "memory"}:
+                if column not in each[0]:
+                    assert row[column] == ("–", None)
+                    continue
+                values = [float(found[column]) for found in each]
+                assert float(row[column][1]) == pytest.approx(statistics.fmean(values), rel=1e-5)
+                shown = [float(v) for v in row[column][0].split(" ± ")]
+                digits = 1 if "%" in column else 3
+                expected = [statistics.fmean(values), *([statistics.stdev(values)] if len(values) > 1 else [])]
+                assert shown == pytest.approx(expected, abs=0.51 * 10**-digits)
+
+
+def test_the_most_forgotten_classes_lost_most(page):
+    for (section, label), pattern in SETS.items():
+        runs = raw(pattern)
+        memory = runs[0][0]["inference"]
+        lost = np.array(
+            [np.maximum(a[:-1].max(0) - a[-1], 0) for _, x in runs for a in [x[f"class_accuracy/{memory}"]]]
+        )
+        names = runs[0][0]["stream"]["classes"]
+        rows = [row for row in page.rows(f"{section}-forgotten") if row["method"][0] == label]
+        assert len(rows) == 5
+        shown = [float(row["lost (points)"][1]) for row in rows]
+        assert shown == pytest.approx(sorted(lost.mean(0), reverse=True)[:5])
+        for row in rows:
+            c = names.index(row["class"][0])
+            assert float(row["lost (points)"][1]) == pytest.approx(lost[:, c].mean())
+            share = (100 * lost / lost.sum(1, keepdims=True))[:, c]
+            assert float(row["share of all lost (%)"][1]) == pytest.approx(share.mean())
+
+
+def test_the_summary_and_the_single_runs_are_those_of_the_memory_that_answers(page):
+    summary = {(row["stream"][0], row["method"][0]): row for row in page.rows("summary-table")}
+    assert len(summary) == len(SETS)
+    for (section, label), pattern in SETS.items():
+        runs = raw(pattern)
+        stream = runs[0][0]["stream"]["name"]
+        ends = [statistics.fmean(r["matrices"][r["inference"]]["class_il"][-1]) for r, _ in runs]
+        assert summary[stream, label]["Class-IL"][0] == spread(ends)
+        assert ("–" in summary[stream, label]["Task-IL"][0]) == (stream == "gcil-uniform")
+        each = {row["run"][0]: row for row in page.rows(f"{section}-runs")}
+        for (r, _), end in zip(runs, ends, strict=True):
+            assert each[r["name"]]["Class-IL"][0] == f"{end:.2f}"
+            assert each[r["name"]]["seed"][0] == str(r["experiment"]["seed"])
+    assert any("SCoMMER, buffer 50 has the highest mean" in text for text in page.texts["p"])
+
+
+def test_matrices_are_means_over_seeds(page):
+    tables = [page.tables[f"s2-matrix-{i}"] for i in range(1, 5)]
+    for (_, *rows), pattern in zip(tables, [p for (s, _), p in SETS.items() if s == "s2"], strict=True):
+        mean = np.mean([r["matrices"][r["inference"]]["class_il"] for r, _ in raw(pattern)], 0)
+        assert [[float(key) for _, key in row[1:]] for row in rows] == [pytest.approx(line) for line in mean]
+
+
+# --- settings and how to reproduce
+
+
+def test_settings_are_told_as_those_that_differ_and_those_that_are_shared(page):
+    differ = {row["setting"][0]: [text for text, _ in list(row.values())[1:]] for row in page.rows("s2-differences")}
+    assert differ == {"method": ["ER"] * 2 + ["SCoMMER"] * 2, "buffer": ["30", "50"] * 2}
+    partial = {row["setting"][0]: row for row in page.rows("s2-partial")}
+    assert (partial["alpha"]["ER, buffer 30"][0], partial["alpha"]["SCoMMER, buffer 50"][0]) == ("–", "0.97")
+    shared = {row["setting"][0]: row["value"][0] for row in page.rows("s2-shared")}
+    told = set(differ) | set(partial) | set(shared)
+    for r, _ in raw("s-digits-*"):
+        assert set(r["settings"]) <= told
+        assert all(shared[k] == presets.written(v) for k, v in r["settings"].items() if k in shared)
+
+
+def asked(command):
+    """The experiments that our own command line reads from a command."""
+    words = shlex.split(command)
+    assert words[:2] == ["scommer", "run"]
+    run = get_command(app).commands["run"]
+    given = run.make_context("run", _spread(words[2:])).params
+    overrides = dict(presets.parse(s) for s in given["settings"] or [])
+    seeds = given["seeds"] or [given["seed"]]
+    e = [Experiment(given["stream"], given["method"], given["buffer"], s, given["variant"], given["validation"],
+                    overrides) for s in seeds]  # fmt: skip
+    return e, given
+
+
+def test_the_commands_ask_for_exactly_these_runs(page):
+    commands = page.texts["code"]
+    digits = [e for c in commands if c.startswith("scommer run s-digits") for e in asked(c)[0]]
+    names = {prepare(e).name for e in digits}  # a name holds a hash of all settings and of the stream
+    assert names == {r["name"] for r, _ in raw("s-digits-*")}
+    (gcil,) = (c for c in commands if "gcil-uniform" in c)
+    assert gcil == "scommer run gcil-uniform --method scommer --buffer 200 --seeds 0 1 --device cuda --precision tf32"
+
+
+def test_a_command_sets_what_is_not_in_the_preset(make):
+    settings = presets.as_dict(*presets.resolve("s-digits", "er", 50, "official"))
+    changed = settings | {"lr": 0.05, "std": [0.5], "width": 8, "network": "mlp", "flip": True}
+    record = make("er", 3, stream="s-digits", buffer=50, settings=changed)
+    record.settings = changed
+    record.experiment["validation"] = 0.1
+    record.device = {"type": "cpu", "precision": "fp32", "name": "x86_64"}
+    page = Page(report([record]))
+    (command,) = (c for c in page.texts["code"] if c.startswith("scommer run"))
+    (e,), given = asked(command)
+    assert (e.seed, e.validation, given["device"], given["precision"]) == (3, 0.1, "cpu", "fp32")
+    assert presets.as_dict(*presets.resolve("s-digits", "er", 50, "official", e.settings)) == changed
+    assert any("scored on held-out training images" in text for text in page.texts["strong"])
+
+
+def test_what_computed_a_run_is_told(page):
+    facts = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))  # the last of each name: those of s-digits
+    (r, _) = raw("s-digits-er-30-seed0-*")[0]
+    assert facts["commit"] == r["code"]["commit"]
+    assert facts["torch"] == r["versions"]["torch"]
+    assert facts["precision"] == "fp32"
+    times = {row["run"][0]: row for row in page.rows("s2-computed")}
+    assert times[r["name"]]["minutes"][0] == f"{r['times']['seconds'] / 60:.1f}"
+    assert times[r["name"]]["finished"][0] == r["times"]["finished"]
+
+
+def test_runs_of_several_commits_are_told_apart(make):
+    one, other = make("er"), make("er", 1)
+    one.code["commit"], other.code["commit"] = "a" * 40, "b" * 40
+    other.code["dirty"] = True
+    page = Page(report([one, other]))
+    assert any("not of one commit: aaaaaaaaaaaa, bbbbbbbbbbbb" in text for text in page.texts["li"])
+    assert [row["commit"][0] for row in page.rows("s1-computed")] == ["a" * 40, "b" * 40 + ", with changes"]
+
+
+# --- figures
+
+
+def images(page):
+    return [a for tag, a in page.tags if tag == "img" and a.get("src")]
+
+
+def test_every_figure_is_there_and_is_an_image_on_its_own(page):
+    shown = Counter(a["class"].split()[0] for tag, a in page.tags if tag == "figure")
+    assert shown == {"tasks": 2, "history": 2, "recency": 2, "stability": 2, "matrices": 2, "codes": 3}
+    for image in images(page):
+        kind, content = image["src"].split(",", 1)
+        assert kind == "data:image/svg+xml;base64"
+        svg = ElementTree.fromstring(b64decode(content))
+        assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+        links = [v for node in svg.iter() for k, v in node.attrib.items() if k.endswith("href")]
+        assert all(link.startswith(("#", "data:")) for link in links)
+        assert len(image["alt"]) > 20
+
+
+def test_what_a_run_cannot_show_is_said(make):
+    page = Page(report([make("joint", buffer=None), make("er", arrays=False), make("cls-er")]))
+    figures = [a["class"].split()[0] for tag, a in page.tags if tag == "figure"]
+    assert figures == ["tasks", "history", "recency", "stability", "matrices"]
+    said = page.texts["li"]
+    for line in (
+        "tasks, JOINT: JOINT learns all tasks at once",
+        "history, ER: s-made-er-30-seed0 holds no 'loss'",
+        "codes, CLS-ER: s-made-cls-er-30-seed0 learned no P_s",
+    ):
+        assert any(text.startswith(line) for text in said), line
+
+
+def test_many_large_figures_are_left_out(make):
+    text = report([make(settings={"lr": 0.1 * i}) for i in range(1, 7)])
+    page = Page(text)
+    assert sum(a.get("class", "").startswith("codes") for tag, a in page.tags if tag == "figure") == 4
+    assert sum("left out, as there are 4 already" in line for line in page.texts["li"]) == 2
+    assert len(text) < 3_000_000
+
+
+# --- the page
+
+
+def test_nothing_outside_the_page_is_asked_for(page):
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster", "background"):
+            assert attributes.get(name, "#").startswith(("#", "data:")), (tag, name)
+    (css,), (js,) = page.texts["style"], page.texts["script"]
+    assert not re.search(r"url\(|@import|https?:", css)
+    assert not re.search(r"https?:|fetch|XMLHttp|import\(", js)
+    (policy,) = (a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    assert "unsafe" not in policy
+
+
+def test_ids_are_unique_and_what_points_to_one_finds_it(page):
+    ids = Counter(a["id"] for _, a in page.tags if "id" in a)
+    assert max(ids.values()) == 1
+    assert {a["href"][1:] for tag, a in page.tags if tag == "a"} <= set(ids)
+    assert {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a} <= set(ids)
+
+
+@pytest.fixture
+def vile(make):
+    """Records in which every name is an attack."""
+    runs = []
+    for method, seed in (("scommer", 0), ("scommer", 1), ("er", 0)):
+        r = make(method, seed, stream=VILE[0], settings={"note": VILE[1], "own": VILE[2] if method == "er" else "x"})
+        r.stream["classes"] = [*VILE, "class_5"]
+        r.name = f"{VILE[1]}-{method}-{seed}"
+        r.device = {"name": VILE[2], "precision": VILE[0], "type": VILE[1]}
+        r.code["commit"], r.versions[VILE[1]] = VILE[0], VILE[2]
+        r.times["finished"] = VILE[1]
+        runs.append(r)
+    return runs
+
+
+def test_names_are_only_ever_text(vile, make):
+    page, tame = Page(report(vile)), Page(report([make("scommer"), make("scommer", 1), make("er")]))
+    kinds, usual = (Counter(tag for tag, _ in p.tags) for p in (page, tame))
+    for tag in ("script", "style", "img", "iframe", "link", "meta", "form", "dialog"):
+        assert kinds[tag] == usual[tag], tag
+    assert not any(name.startswith("on") or name == "style" for _, a in page.tags for name in a)
+    assert page.texts["h2"][1] == VILE[0]
+    assert {row["class"][0] for row in page.rows("s1-forgotten")} <= {*VILE, "class_5"}
+    assert VILE[2] in page.rows("s1-differences")[-1]["ER"][0]
+    assert len(images(page)) == len(images(tame))
+    for image in images(page):
+        ElementTree.fromstring(b64decode(image["src"].split(",", 1)[1]))
+
+
+def test_equal_records_give_equal_pages_in_any_order(make):
+    runs = [make("scommer"), make("scommer", 1), make("er"), make("er", stream="other")]
+    assert report(runs) == report(runs[::-1])
+
+
+def test_another_process_makes_the_same_page(tmp_path):
+    run = next((ROOT / "docs" / "records").glob("s-digits-scommer-30-seed0-*"))
+    for seed in "12":
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-m", "scommer", "report", run, "-o", tmp_path / f"{seed}.html"]
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes()
+
+
+def test_two_orders_of_one_stream_are_two_parts(make):
+    page = Page(report([make("er"), make("er", tasks=((4, 5), (0, 1), (2, 3)))]))
+    assert len(page.texts["h2"]) == 3
+    assert page.texts["h2"][1] != page.texts["h2"][2]
+
+
+# --- the command
+
+
+def call(*arguments):
+    before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
+    try:
+        main()
+    except SystemExit as e:
+        return e.code or 0
+    finally:
+        sys.argv = before
+    return 0
+
+
+@pytest.fixture
+def folder(make, tmp_path):
+    (run := tmp_path / "runs" / "er-0").mkdir(parents=True)
+    make("er").save(run)
+    return tmp_path
+
+
+def test_the_command_writes_a_page_and_its_folder(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert call("report", "runs", "-o", "new/deep/r.html") == 0
+    assert capsys.readouterr().out == "report of 1 run: new/deep/r.html\n"
+    assert (folder / "new/deep/r.html").read_text() == report([Record.load(folder / "runs" / "er-0")])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere holds no finished run: there is no such folder"),
+        (["empty"], "empty holds no finished run: there is no record.json in it or below it"),
+        (["runs", "-o", "runs/er-0/record.json"], "give a name that ends in .html"),
+        (["runs", "-o", "runs/er-0/record.json/x.html"], "cannot write 'runs/er-0/record.json/x.html'"),
+        (["runs", "-o", "taken.html"], "cannot write 'taken.html': Is a directory"),
+    ],
+)
+def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(folder)
+    for made in ("empty", "taken.html"):
+        Path(made).mkdir()
+    assert call("report", *arguments) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_all_files_of_the_page_are_part_of_the_package():
+    import tomllib
+
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["scommer"]
+    package = Path(str(files("scommer")))
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {p for p in (package / "analysis" / "report").iterdir() if p.suffix not in (".py", "") and p.is_file()}
+    assert len(others) == 3
+    assert others <= packed
