@@ -5,7 +5,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from scommer import networks
 from scommer.beside import Beside, convolve, linear, moment
+from scommer.memory import WorkingMemory
+from scommer.weights import gather
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -56,6 +59,23 @@ def test_gradients_are_delivered_to_their_places_the_first_layer_last() -> None:
     beside.join()
     assert torch.equal(places[0], gradients[0])
     assert beside.delivered == [second.data_ptr(), first.data_ptr()]
+
+
+def test_a_loss_of_two_passes_has_the_gradients_of_both() -> None:
+    x, y = random(3, 3, 6, 6), random(2, 3, 6, 6, seed=1)
+    found = []
+    for placed in (True, False):
+        network = networks.build("small", (3, 6, 6), 4, torch.Generator().manual_seed(0), width=4).double().to(DEVICE)
+        working = WorkingMemory(network)
+        before = working.weights.theta.clone()
+        loss = working(x).logits.square().sum() + 3 * working(y).logits.square().sum()
+        if placed:
+            working.descend(loss, 0.1)
+            found.append(before - working.weights.theta)
+        else:
+            working.beside.places.clear()
+            found.append(0.1 * gather(torch.autograd.grad(loss, working.parameters)))
+    torch.testing.assert_close(*found)
 
 
 def test_a_cpu_has_no_moments() -> None:

@@ -115,9 +115,12 @@ def test_what_makes_a_step_fast_does_not_change_it(lever: Lever) -> None:
     assert (fast - plain).norm() / plain.norm() < 1e-4
 
 
-@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"weight_decay": 1e-3}, {"network": "mlp"}])
+@pytest.mark.parametrize(
+    "settings", [{"momentum": 0.9}, {"weight_decay": 1e-3}, {"network": "mlp"}, {"dropout": "none"}]
+)
 def test_other_ways_down_are_captured_too(settings: dict[str, Any]) -> None:
-    graph, plain = (advance(learner("er", capture, **settings), 8)["mind/working/theta"] for capture in (True, False))
+    method = "scommer" if "dropout" in settings else "er"
+    graph, plain = (advance(learner(method, capture, **settings), 8)["mind/working/theta"] for capture in (True, False))
     assert (graph - plain).norm() / plain.norm() < 1e-4
 
 

@@ -12,7 +12,7 @@ import torch
 
 import scommer
 from scommer import record as records
-from scommer.device import device_facts
+from scommer.device import choose_precision, device_facts
 from scommer.errors import RunError, UsageError
 from scommer.record import Record
 
@@ -285,6 +285,16 @@ def test_this_code_is_identified():
 
 
 # --- what it ran on
+
+
+def test_the_precision_is_that_of_the_device():
+    cpu = torch.device("cpu")
+    assert choose_precision(None, cpu) == choose_precision("fp32", cpu) == "fp32"
+    for wanted in ("bf16", "tf32"):
+        with pytest.raises(UsageError, match="GPUs"):
+            choose_precision(wanted, cpu)
+    with pytest.raises(UsageError, match="fp16"):
+        choose_precision("fp16", cpu)
 
 
 def test_versions_and_device_are_named():

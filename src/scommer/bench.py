@@ -213,7 +213,8 @@ def networks_alone(learner: Learner) -> Callable[[], None]:
     working, memories = learner.mind.working, list(learner.mind.long_term.values())
 
     def work() -> None:
-        torch.autograd.grad(working(x[:trained]).logits.sum(), working.parameters)
+        working.beside.delivered.clear()
+        torch.autograd.grad(working(x[:trained]).logits.sum(), working.parameters, allow_unused=True)
         working.beside.join()
         for memory in memories:
             memory.retrieve(x[: answered // len(memories)])

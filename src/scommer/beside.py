@@ -18,7 +18,7 @@ def moment(device: torch.device) -> Moment | None:
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()
-    event.record()
+    event.record(torch.cuda.current_stream(device))
     return event
 
 
@@ -43,7 +43,7 @@ class Beside:
             yield
             return
         if since is None:
-            self.stream.wait_stream(torch.cuda.current_stream())
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         else:
             self.stream.wait_event(since)
         self._held += inputs
@@ -53,25 +53,35 @@ class Beside:
 
     def deliver(self, parameter: Tensor, gradient: Tensor) -> None:
         """Takes a gradient to its place, if it has one, while others are still being found."""
-        if (place := self.place(parameter)) is not None:
+        if (place := self.empty_place(parameter)) is not None:
             place.copy_(gradient)
-
-    def place(self, parameter: Tensor) -> Tensor | None:
-        """Where a gradient is to be written, if it has a place."""
-        place = self.places.get(parameter.data_ptr())
-        if place is not None:
+        elif parameter.data_ptr() in self.places:  # a second pass of the same layer
+            self.places[parameter.data_ptr()].add_(gradient)
             self.delivered.append(parameter.data_ptr())
-        return place
 
-    def join(self, but_last: bool = False) -> None:
-        """What the present stream does from here on comes after all that was done beside it (but the last)."""
+    def empty_place(self, parameter: Tensor) -> Tensor | None:
+        """Where a gradient is to be written, if it has a place and nothing was delivered there yet."""
+        address = parameter.data_ptr()
+        if address in self.delivered or address not in self.places:
+            return None
+        self.delivered.append(address)
+        return self.places[address]
+
+    def join(self, *results: Tensor, but_last: bool = False) -> None:
+        """What the present stream does from here on comes after all that was done beside it (but the last).
+
+        The results' memory is not given to anybody else before the present stream has read them.
+        """
         if self.stream is None:
             return
+        present = torch.cuda.current_stream(self.stream.device)
         if but_last and self._before is not None:
-            torch.cuda.current_stream().wait_event(self._before)
-        else:
-            torch.cuda.current_stream().wait_stream(self.stream)
-            self._held.clear()
+            present.wait_event(self._before)
+            return
+        present.wait_stream(self.stream)
+        self._held.clear()
+        for result in results:
+            result.record_stream(present)
 
 
 class _Convolve(torch.autograd.Function):
@@ -102,11 +112,13 @@ class _Convolve(torch.autograd.Function):
         now = moment(g.device)
         dx = derive(True, False)[0] if ctx.needs_input_grad[0] else None
         with ctx.beside.working(x, g, since=now):
-            if weight.dtype == torch.bfloat16 and fuses(g) and (place := ctx.beside.place(weight)) is not None:
-                from scommer import kernels
+            if weight.dtype == torch.bfloat16 and fuses(g) and fuses(x):
+                place = ctx.beside.empty_place(weight)
+                if place is not None:
+                    from scommer import kernels
 
-                kernels.kernel_gradient(x, g, place, weight.shape[2:], stride, padding)
-                return dx, None, None, None, None
+                    kernels.kernel_gradient(x, g, place, weight.shape[2:], stride, padding)
+                    return dx, None, None, None, None
             _, dweight, _ = derive(False, True)
             ctx.beside.deliver(weight, dweight)
         return dx, dweight, None, None, None

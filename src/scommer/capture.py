@@ -38,8 +38,10 @@ def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
             for generator in generators:
                 graph.register_generator_state(generator)
             pool = next((g.pool() for g, _ in graphs.values()), None)  # one for all: they never run at once
+            torch._C._cuda_clearCublasWorkspaces()  # each graph has its own: learners may share a stream of the pool
             with compiling(), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
                 step(slot, replay, offer)  # only recorded
+            torch._C._cuda_clearCublasWorkspaces()
             graphs[key] = graph, slot
         graph.replay()
 

@@ -32,8 +32,8 @@ def choose_device(wanted: str | None) -> torch.device:
 
 
 def fuses(x: Tensor) -> bool:
-    """Whether there are fused kernels for this tensor: on a GPU, where Triton is there too."""
-    return x.is_cuda and on("kernels") and find_spec("triton") is not None
+    """Whether there are fused kernels for this tensor: on a GPU, where Triton is there too; they count in 32 bits."""
+    return x.is_cuda and x.numel() < 2**31 and on("kernels") and find_spec("triton") is not None
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def choose_precision(wanted: str | None, device: torch.device) -> Precision:
     if wanted not in (None, *names):
         raise unknown("precision", str(wanted), names)
     gpu = device.type == "cuda"
-    if wanted == "tf32" and not gpu:
-        raise UsageError("tf32 is a way of GPUs: give --precision fp32")
+    if wanted not in (None, "fp32") and not gpu:  # bf16 kills the process on some virtual machines
+        raise UsageError(f"{wanted} is for GPUs: give --precision fp32")
     usual = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     precision: Precision = wanted or usual  # type: ignore[assignment]
     if gpu:

@@ -157,8 +157,8 @@ class Learner:
                 mind.episodic.remember(x=raw, y=y, **method.keepsake(outcome))
             self.loss.add_(outcome.loss.detach())
         mind.working.descend(outcome.loss, self.training.lr)
-        method.after_step(mind, task, outcome)
         self.meanwhile.join()
+        method.after_step(mind, task, outcome)
 
     def _recall(self, n: int) -> Batch:
         assert self.mind.episodic is not None
@@ -187,6 +187,8 @@ class Learner:
     # --- evaluation
 
     def score(self) -> None:
+        """Evaluates all memories as they are."""
+        self.lane.join()
         for view in self.method.views(self.mind, list(self.calibration())):
             rows = self.scores.setdefault(view.name, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use
@@ -229,6 +231,7 @@ class Learner:
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Takes up a state. The learner must be of the same experiment."""
+        self.lane.join()
         for name, live in self.mind.tensors().items():
             live.copy_(tensors[f"mind/{name}"])
         self.mind.follow()

@@ -15,7 +15,7 @@ from scommer.errors import UsageError, unknown
 from scommer.sparse_coding import Threshold, k_wta, per_stage, rank, winners
 
 Parts = tuple[int, ...] | None
-Keep = Sequence[Tensor | None] | None
+Keep = Sequence[Tensor | None] | None  # masks [B, N] of 0 and 1
 
 
 class Response(NamedTuple):
@@ -86,7 +86,7 @@ class BatchNorm(nn.Module):
         tell: bool = False,  # which units fired
     ) -> Signal:
         parts = parts if parts and self.training else (len(x),)
-        if self.training and any(n * x[0, 0].numel() == 1 for n in parts):
+        if self.training and any(n * x[0, 0].numel() <= 1 for n in parts):
             raise UsageError("one value a filter has no variance to normalise by: raise batch, replay or buffer")
         if fuses(x) and (self.training or not torch.is_grad_enabled()) and len(parts) <= MOST_PARTS:
             from scommer import kernels
@@ -232,7 +232,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
         keep = keep or [None] * len(self.units)
-        x, fired = x.flatten(1), []
+        x, fired = x.flatten(1).to(self.head.weight.dtype), []
         for layer, activation, mask in zip(self.layers, self.activations, keep, strict=True):
             x = activation(layer(x), mask)
             fired.append(x > 0)

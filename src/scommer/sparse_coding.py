@@ -134,7 +134,7 @@ class Masks(Sequence[Tensor | None]):
         if not 0 <= l < self._stages:
             raise IndexError(l)
         if l in self._masks:
-            self._beside.join()
+            self._beside.join(self._masks[l])
         return self._masks.get(l)
 
 
@@ -170,6 +170,8 @@ class SparseCode:
 
         The first `spared` samples lose nothing.
         """
+        if not self.stages:
+            return Masks(len(self.p_h), {}, self.beside)
         with self.beside.working(y):
             masks = {l: self._mask(l, y, spared) for l in self.stages}
         return Masks(len(self.p_h), masks, self.beside)

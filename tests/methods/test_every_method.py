@@ -170,3 +170,18 @@ def test_the_reservoir_can_be_offered_the_first_epoch_only(stream: Stream, metho
     assert made.offered == made.steps[0] * 8 // 3
     if made.mind.episodic:
         assert int(made.mind.episodic.seen) == made.offered
+
+
+def test_what_has_no_convolutions_is_computed_in_full_precision(stream: Stream, method: str) -> None:
+    """Only its images are rounded."""
+    made, training = resolve("s-digits", method, 20, "official", {"epochs": 1, "network": "mlp"})
+    theta = []
+    for precision in ("bf16", "fp32"):
+        each = Learner(stream, made, training, buffer=20, seed=1, precision=precision)
+        moments = each.learn()
+        while next(moments) != "epoch":
+            pass
+        theta.append(each.mind.working.weights.theta)
+    assert theta[0].dtype == torch.float32
+    difference = (theta[0] - theta[1]).norm() / theta[1].norm()
+    assert 0 < difference < 0.05

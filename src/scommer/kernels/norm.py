@@ -123,7 +123,7 @@ def _answer(
     """All that follows the statistics of a batch norm: the result, which units fired, the means of their maps."""
     b, c = x.shape[:2]
     plus = None if plus is None else rows_of(plus)
-    keep = None if keep is None else keep.contiguous()
+    keep = None if keep is None else keep.expand(b, c).contiguous()
     programs, shape = g.over_samples(b)
     shape |= {"parts": len(plan.parts), "add": plus is not None, "drop": keep is not None}
     read = (x, plus, keep, mean, scale, weight, bias, *_bounds(plan.parts))

@@ -46,7 +46,7 @@ class LongTermMemory:
         """
         with self.beside.working(x, since=since):
             logits: Tensor = self.network(x).logits
-        self.beside.join()
+        self.beside.join(logits)
         return logits
 
     @torch.no_grad()
