@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -20,8 +20,9 @@ def compiling(wanted: bool = True) -> Iterator[None]:
     """In here the functions marked `compiled` are."""
     global _on
     before, _on = _on, wanted and on("compiling")
+    limit = torch._dynamo.config.patch(recompile_limit=256) if _on else nullcontext()  # sizes and settings are many
     try:
-        with torch._dynamo.config.patch(recompile_limit=256):  # one for each combination of sizes and settings
+        with limit:
             yield
     finally:
         _on = before

@@ -12,11 +12,12 @@ from scommer.errors import UsageError, unknown
 from scommer.levers import on
 
 Precision = Literal["bf16", "tf32", "fp32"]
+TRITON = find_spec("triton") is not None
 
 
 def choose_device(wanted: str | None) -> torch.device:
     """The device asked for, or a GPU where there is one."""
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # streams of learners that do not queue for each other
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # queues of the GPU; 8 are usual, streams are more
     if wanted is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -33,7 +34,7 @@ def choose_device(wanted: str | None) -> torch.device:
 
 def fuses(x: Tensor) -> bool:
     """Whether there are fused kernels for this tensor: on a GPU, where Triton is there too; they count in 32 bits."""
-    return x.is_cuda and x.numel() < 2**31 and on("kernels") and find_spec("triton") is not None
+    return x.is_cuda and x.numel() < 2**31 and on("kernels") and TRITON
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:

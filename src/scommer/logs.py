@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError
 
 
 class Log(Protocol):
@@ -21,8 +21,6 @@ class Log(Protocol):
 
 def open_log(tool: str, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> Log:
     """A log of the run `name` for a tool of LOGS, from `step` on: what was logged beyond it is repeated."""
-    if tool not in LOGS:
-        raise unknown("log", tool, LOGS)
     return LOGS[tool](name, settings, folder, step)
 
 

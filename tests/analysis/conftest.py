@@ -1,11 +1,13 @@
 """Made-up records with everything that figures and measures read."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from scommer.cli import main
 from scommer.evaluate import summary
 from scommer.record import Record
 
@@ -56,3 +58,20 @@ def made_record(
 @pytest.fixture(scope="session")
 def make() -> MakeRecord:
     return made_record
+
+
+@pytest.fixture
+def call() -> Callable[..., int]:
+    """Runs a command in this process; its exit code."""
+
+    def call(*arguments: object) -> int:
+        before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
+        try:
+            main()
+        except SystemExit as e:
+            return int(e.code or 0)
+        finally:
+            sys.argv = before
+        return 0
+
+    return call

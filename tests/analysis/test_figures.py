@@ -1,7 +1,6 @@
 """Figures: what stands on their axes, that nothing is cut off, and what they say to runs they cannot use."""
 
 import re
-import sys
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
@@ -13,7 +12,6 @@ from PIL import Image
 
 from scommer.analysis import figures
 from scommer.analysis.figures.style import COLOURS
-from scommer.cli import main
 from scommer.errors import UsageError
 
 GCIL = {"stream": "gcil-made", "kind": "gcil", "tasks": ((0, 1, 2), (2, 3), (0, 4, 5)), "classes": 7}
@@ -232,17 +230,6 @@ def test_runs_that_lack_what_a_figure_needs_are_refused(make):
         figures.draw("code", [make()])
 
 
-def call(*arguments):
-    before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
-    try:
-        main()
-    except SystemExit as e:
-        return e.code or 0
-    finally:
-        sys.argv = before
-    return 0
-
-
 @pytest.fixture
 def folder(make, tmp_path):
     for method in ("er", "scommer"):
@@ -252,7 +239,7 @@ def folder(make, tmp_path):
     return tmp_path
 
 
-def test_the_command_draws(folder, tmp_path, monkeypatch, capsys):
+def test_the_command_draws(folder, tmp_path, monkeypatch, capsys, call):
     monkeypatch.chdir(tmp_path)
     assert call("figure", "tasks", folder) == 0
     assert capsys.readouterr().out == "tasks: tasks.png\n"
@@ -271,7 +258,7 @@ def test_the_command_draws(folder, tmp_path, monkeypatch, capsys):
         (["compare", ".", "."], "A mixes settings on s-made (ER; SCoMMER): choose one with a pattern"),
     ],
 )
-def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
+def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message, call):
     monkeypatch.chdir(folder)
     assert call(*arguments) == 2
     out = capsys.readouterr()
@@ -279,7 +266,7 @@ def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message
     assert out.err.count("\n") == 1
 
 
-def test_the_command_compares(folder, monkeypatch, capsys):
+def test_the_command_compares(folder, monkeypatch, capsys, call):
     monkeypatch.chdir(folder)
     assert call("compare", "scommer-*", "er-*") == 0
     out = capsys.readouterr().out
@@ -287,7 +274,7 @@ def test_the_command_compares(folder, monkeypatch, capsys):
     assert "Few pairs (2)" in out
 
 
-def test_show_tells_the_measures(folder, capsys):
+def test_show_tells_the_measures(folder, capsys, call):
     assert call("show", folder / "scommer-0") == 0
     out = capsys.readouterr().out
     assert "ECE (%)" in out

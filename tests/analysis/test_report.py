@@ -22,7 +22,7 @@ from typer.main import get_command
 from scommer import presets
 from scommer.analysis.groups import load
 from scommer.analysis.report import report
-from scommer.cli import _spread, app, main
+from scommer.cli import _spread, app
 from scommer.experiment import Experiment, prepare
 from scommer.record import Record
 
@@ -415,17 +415,6 @@ def test_two_orders_of_one_stream_are_two_parts(make):
 # --- the command
 
 
-def call(*arguments):
-    before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
-    try:
-        main()
-    except SystemExit as e:
-        return e.code or 0
-    finally:
-        sys.argv = before
-    return 0
-
-
 @pytest.fixture
 def folder(make, tmp_path):
     (run := tmp_path / "runs" / "er-0").mkdir(parents=True)
@@ -433,7 +422,7 @@ def folder(make, tmp_path):
     return tmp_path
 
 
-def test_the_command_writes_a_page_and_its_folder(folder, monkeypatch, capsys):
+def test_the_command_writes_a_page_and_its_folder(folder, monkeypatch, capsys, call):
     monkeypatch.chdir(folder)
     assert call("report", "runs", "-o", "new/deep/r.html") == 0
     assert capsys.readouterr().out == "report of 1 run: new/deep/r.html\n"
@@ -450,7 +439,7 @@ def test_the_command_writes_a_page_and_its_folder(folder, monkeypatch, capsys):
         (["runs", "-o", "taken.html"], "cannot write 'taken.html': Is a directory"),
     ],
 )
-def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
+def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message, call):
     monkeypatch.chdir(folder)
     for made in ("empty", "taken.html"):
         Path(made).mkdir()

@@ -8,51 +8,41 @@ BLOCK = 4096  # weights that a program updates
 
 
 def descend(theta: Tensor, half: Tensor | None, gradient: Tensor, lr: float) -> None:
-    """Weights less lr · gradient, and their copy in half precision, in one pass."""
-    n = theta.numel()
-    _descend[(triton.cdiv(n, BLOCK),)](theta, half, gradient, lr, n, halve=half is not None, block=BLOCK, num_warps=8)
-
-
-@triton.jit
-def _descend(theta, half, gradient, lr, n, halve: tl.constexpr, block: tl.constexpr):
-    start = tl.program_id(0) * block
-    if start + block <= n:  # without a mask, loads are wide
-        _descend_some(theta, half, gradient, lr, start + tl.arange(0, block), None, halve)
-    else:
-        i = start + tl.arange(0, block)
-        _descend_some(theta, half, gradient, lr, i, i < n, halve)
-
-
-@triton.jit
-def _descend_some(theta, half, gradient, lr, i, mask, halve: tl.constexpr):
-    v = tl.load(theta + i, mask) - lr * tl.load(gradient + i, mask)
-    tl.store(theta + i, v, mask)
-    if halve:
-        tl.store(half + i, v.to(half.dtype.element_ty), mask)
+    """Weights less lr · gradient."""
+    _launch(theta, half, gradient, -lr, towards=False)
 
 
 def approach(theta: Tensor, half: Tensor | None, target: Tensor, share: Tensor) -> None:
-    """Weights a share of the way to a target, and their copy in half precision; nothing where the share is 0."""
+    """Weights a share of the way to a target; nothing is read or written where the share is 0."""
+    _launch(theta, half, target, share, towards=True)
+
+
+def _launch(theta: Tensor, half: Tensor | None, other: Tensor, share: Tensor | float, towards: bool) -> None:
     n = theta.numel()
-    _approach[(triton.cdiv(n, BLOCK),)](theta, half, target, share, n, halve=half is not None, block=BLOCK, num_warps=8)
+    _move[(triton.cdiv(n, BLOCK),)](
+        theta, half, other, share, n, towards=towards, halve=half is not None, block=BLOCK, num_warps=8
+    )
 
 
 @triton.jit
-def _approach(theta, half, target, share, n, halve: tl.constexpr, block: tl.constexpr):
-    part = tl.load(share)
+def _move(theta, half, other, share, n, towards: tl.constexpr, halve: tl.constexpr, block: tl.constexpr):
+    """θ + share · other, or θ + share · (other - θ)."""
+    part = tl.load(share) if towards else share
     if part != 0:
-        start = tl.program_id(0) * block
-        if start + block <= n:
-            _approach_some(theta, half, target, part, start + tl.arange(0, block), None, halve)
+        i = tl.program_id(0) * block + tl.arange(0, block)
+        if tl.program_id(0) * block + block <= n:  # without a mask, loads are wide
+            _move_some(theta, half, other, part, i, None, towards, halve)
         else:
-            i = start + tl.arange(0, block)
-            _approach_some(theta, half, target, part, i, i < n, halve)
+            _move_some(theta, half, other, part, i, i < n, towards, halve)
 
 
 @triton.jit
-def _approach_some(theta, half, target, part, i, mask, halve: tl.constexpr):
+def _move_some(theta, half, other, part, i, mask, towards: tl.constexpr, halve: tl.constexpr):
     v = tl.load(theta + i, mask)
-    v += part * (tl.load(target + i, mask) - v)
+    way = tl.load(other + i, mask)
+    if towards:
+        way -= v
+    v += part * way
     tl.store(theta + i, v, mask)
     if halve:
         tl.store(half + i, v.to(half.dtype.element_ty), mask)
