@@ -193,19 +193,34 @@ def test_updates_equal_the_plain_expressions(half: torch.dtype | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "outputs", "side", "size", "stride"),
-    [(3, 16, 8, 3, 1), (64, 16, 6, 3, 1), (64, 128, 5, 3, 2), (64, 32, 6, 1, 2), (5, 7, 9, 3, 2), (128, 64, 4, 3, 1)],
+    ("images", "inputs", "outputs", "side", "size", "stride"),
+    [
+        (3, 64, 64, 8, 3, 1),
+        (2, 128, 64, 16, 3, 2),
+        (5, 64, 128, 4, 3, 2),
+        (3, 64, 128, 8, 1, 2),
+        (1, 64, 64, 2, 5, 1),
+        (2, 64, 64, 32, 1, 1),
+    ],
 )
-def test_the_gradient_of_a_kernel(inputs: int, outputs: int, side: int, size: int, stride: int) -> None:
+def test_convolutions_and_their_gradients(
+    images: int, inputs: int, outputs: int, side: int, size: int, stride: int
+) -> None:
     draw = torch.Generator().manual_seed(inputs)
-    x = torch.randn(3, inputs, side, side, generator=draw, dtype=torch.float64)
+    x = torch.randn(images, inputs, side, side, generator=draw, dtype=torch.float64).requires_grad_()
     w = torch.randn(outputs, inputs, size, size, generator=draw, dtype=torch.float64).requires_grad_()
     y = F.conv2d(x, w, None, stride, size // 2)
     g = torch.randn(y.shape, generator=draw, dtype=torch.float64)
-    (wanted,) = torch.autograd.grad((y * g).sum(), w)
+    dx, dw = torch.autograd.grad((y * g).sum(), (x, w))
+
+    def near(a: Tensor, b: Tensor) -> bool:
+        return ((a.double().cpu() - b).norm() / b.norm()).item() < 1e-5
+
+    x32, w32, g32 = (t.detach().float().to(DEVICE, memory_format=torch.channels_last) for t in (x, w, g))
+    step = (stride, stride)
+    assert kernels.fits(x32, w32, step, (size // 2, size // 2))
+    assert near(kernels.convolve(x32, w32, step), y)
+    assert near(kernels.convolve_back(g32, w32, step), dx)
     place = torch.full((w.numel(),), 9.0, device=DEVICE)
-    kernels.kernel_gradient(
-        x.float().to(DEVICE), g.float().to(DEVICE), place, (size, size), (stride, stride), (size // 2, size // 2)
-    )
-    found = place.view(outputs, size, size, inputs).permute(0, 3, 1, 2).double().cpu()
-    assert (found - wanted).norm() / wanted.norm() < 1e-5
+    kernels.kernel_gradient(x32, g32, place, size, step)
+    assert near(place.view(outputs, size, size, inputs).permute(0, 3, 1, 2), dw)

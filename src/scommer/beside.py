@@ -84,23 +84,45 @@ class Beside:
             result.record_stream(present)
 
 
+Step = tuple[int, ...]  # down and right
+
+
+def _own(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> bool:
+    """Whether a convolution has kernels of its own."""
+    if weight.dtype != torch.bfloat16 or not fuses(x):
+        return False
+    from scommer import kernels
+
+    return kernels.fits(x, weight, stride, padding)
+
+
+def convolution(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> Tensor:
+    """A convolution without gradients, by whatever is fastest."""
+    if _own(x, weight, stride, padding):
+        from scommer import kernels
+
+        if kernels.spreads(x, weight, stride):
+            return kernels.convolve(x, weight, stride)
+    if weight.shape[2:] == (1, 1) and stride != (1, 1):  # for this, libraries go a long way round
+        x, stride = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last), (1, 1)
+    return torch.conv2d(x, weight, None, stride, padding)
+
+
 class _Convolve(torch.autograd.Function):
     """A convolution whose weight gradient is found beside the backward pass, which does not wait for it."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], beside: Beside
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Step, padding: Step, beside: Beside) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.shape, ctx.beside = (stride, padding), beside
-        if weight.shape[2:] == (1, 1) and stride != (1, 1):  # for this, libraries go a long way round
-            x = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
-            return torch.conv2d(x, weight)
-        return torch.conv2d(x, weight, None, stride, padding)
+        return convolution(x, weight, stride, padding)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (x, weight), (stride, padding) = gradients, ctx.saved_tensors, ctx.shape
+        now, own, dx = moment(g.device), _own(x, weight, stride, padding), None
+        if own:
+            from scommer import kernels
 
         def derive(of_x: bool, of_weight: bool) -> tuple[Tensor, Tensor, Tensor]:
             wanted = (of_x, of_weight, False)
@@ -109,22 +131,19 @@ class _Convolve(torch.autograd.Function):
             )
             return found
 
-        now = moment(g.device)
-        dx = derive(True, False)[0] if ctx.needs_input_grad[0] else None
+        if ctx.needs_input_grad[0]:
+            near = own and kernels.spreads(x, weight, stride)
+            dx = kernels.convolve_back(g, weight, stride) if near else derive(True, False)[0]
         with ctx.beside.working(x, g, since=now):
-            if weight.dtype == torch.bfloat16 and fuses(g) and fuses(x):
-                place = ctx.beside.empty_place(weight)
-                if place is not None:
-                    from scommer import kernels
-
-                    kernels.kernel_gradient(x, g, place, weight.shape[2:], stride, padding)
-                    return dx, None, None, None, None
+            if own and (place := ctx.beside.empty_place(weight)) is not None:
+                kernels.kernel_gradient(x, g, place, weight.shape[2], stride)
+                return dx, None, None, None, None
             _, dweight, _ = derive(False, True)
             ctx.beside.deliver(weight, dweight)
         return dx, dweight, None, None, None
 
 
-def convolve(x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], beside: Beside) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, stride: Step, padding: Step, beside: Beside) -> Tensor:
     """A convolution; `beside.join` comes before its weight's gradient is read."""
     y: Tensor = _Convolve.apply(x, weight, stride, padding, beside)  # type: ignore[no-untyped-call]
     return y

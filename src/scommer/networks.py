@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scommer.beside import Beside, convolve, linear
+from scommer.beside import Beside, convolution, convolve, linear
 from scommer.device import fuses
 from scommer.errors import UsageError, unknown
 from scommer.sparse_coding import Threshold, k_wta, per_stage, rank, winners
@@ -120,6 +120,8 @@ class Conv(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if self.beside and torch.is_grad_enabled():
             return convolve(x, self.weight, self.stride, self.padding, self.beside)  # type: ignore[arg-type]
+        if not torch.is_grad_enabled():
+            return convolution(x, self.weight, self.stride, self.padding)  # type: ignore[arg-type]
         return super().forward(x)
 
 

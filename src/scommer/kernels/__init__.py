@@ -6,8 +6,11 @@ and `weights` are their reference.
 Images lie channels-last: a tensor [B, C, H, W] is rows [B·H·W, C] in memory, of which a program takes a tile.
 """
 
-from scommer.kernels.correlate import kernel_gradient
+from scommer.kernels.convolution import convolve, convolve_back, fits, kernel_gradient, spreads
 from scommer.kernels.norm import Plan, Told, infer, normalise
 from scommer.kernels.update import approach, descend
 
-__all__ = ["Plan", "Told", "approach", "descend", "infer", "kernel_gradient", "normalise"]
+__all__ = [
+    "Plan", "Told", "approach", "convolve", "convolve_back", "descend", "fits", "infer", "kernel_gradient",
+    "normalise", "spreads",
+]  # fmt: skip
