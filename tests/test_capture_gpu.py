@@ -144,6 +144,22 @@ def test_bf16_is_near_to_fp32() -> None:
     assert 0 < (a - b).norm() / b.norm() < 0.02
 
 
+WIDE = {"precision": "bf16", "network": "small", "width": 64}  # as the kernels of convolutions like it
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_captured_equals_eager_in_bf16_too() -> None:
+    graph, plain = (advance(learner("scommer", capture, **WIDE), 30) for capture in (True, False))
+    assert different(graph, plain) == []
+
+
+def test_convolutions_of_our_own_are_near_to_the_librarys() -> None:
+    own = advance(learner("scommer", **WIDE), 5)["mind/working/theta"]
+    with without("convolutions"):
+        library = advance(learner("scommer", **WIDE), 5)["mind/working/theta"]
+    assert 0 < (own - library).norm() / library.norm() < 0.02
+
+
 def test_a_run_in_bf16_learns(tmp_path: Path) -> None:
     wanted = Experiment("s-digits", "scommer", 30)
     record = run(wanted, out=tmp_path, device="cuda", precision="bf16", weights=True)

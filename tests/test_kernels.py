@@ -201,6 +201,8 @@ def test_updates_equal_the_plain_expressions(half: torch.dtype | None) -> None:
         (3, 64, 128, 8, 1, 2),
         (1, 64, 64, 2, 5, 1),
         (2, 64, 64, 32, 1, 1),
+        (5, 3, 64, 8, 3, 1),
+        (2, 1, 128, 16, 5, 1),
     ],
 )
 def test_convolutions_and_their_gradients(
@@ -220,7 +222,8 @@ def test_convolutions_and_their_gradients(
     step = (stride, stride)
     assert kernels.fits(x32, w32, step, (size // 2, size // 2))
     assert near(kernels.convolve(x32, w32, step), y)
-    assert near(kernels.convolve_back(g32, w32, step), dx)
+    back = kernels.convolve_back(g32, w32, step)
+    assert near(back, dx) if inputs >= 64 else back is None
     place = torch.full((w.numel(),), 9.0, device=DEVICE)
     kernels.kernel_gradient(x32, g32, place, size, step)
     assert near(place.view(outputs, size, size, inputs).permute(0, 3, 1, 2), dw)

@@ -89,7 +89,7 @@ Step = tuple[int, ...]  # down and right
 
 def _own(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> bool:
     """Whether a convolution has kernels of its own."""
-    if weight.dtype != torch.bfloat16 or not fuses(x):
+    if weight.dtype != torch.bfloat16 or not fuses(x) or not on("convolutions"):
         return False
     from scommer import kernels
 
@@ -132,8 +132,8 @@ class _Convolve(torch.autograd.Function):
             return found
 
         if ctx.needs_input_grad[0]:
-            near = own and kernels.spreads(x, weight, stride)
-            dx = kernels.convolve_back(g, weight, stride) if near else derive(True, False)[0]
+            dx = kernels.convolve_back(g, weight, stride) if own and kernels.spreads(x, weight, stride) else None
+            dx = derive(True, False)[0] if dx is None else dx
         with ctx.beside.working(x, g, since=now):
             if own and (place := ctx.beside.empty_place(weight)) is not None:
                 kernels.kernel_gradient(x, g, place, weight.shape[2], stride)

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-Lever = Literal["kernels", "compiling", "beside"]
+Lever = Literal["kernels", "convolutions", "compiling", "beside"]
 LEVERS: dict[Lever, str] = {
-    "kernels": "fused kernels",  # kernels/
+    "kernels": "kernels of our own",  # kernels/, all of them
+    "convolutions": "convolutions of our own",  # kernels/convolution.py
     "compiling": "small chains compiled",  # compiling.py
     "beside": "streams side by side",  # beside.py
 }

@@ -27,7 +27,7 @@ def fits(x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int,
         (x.is_cpu or torch.cuda.get_device_capability(x.device) >= (9, 0))
         and (side == x.shape[3] and size == across and step in (1, 2) and set(stride) == {step})
         and (size % 2 == 1 and set(padding) == {size // 2} and (step == 1 or size in (1, 3)))
-        and (inputs % 64 == 0 and outputs % 64 == 0 and side % step == 0)
+        and (outputs % 64 == 0 and (inputs % 64 == 0 or (_few(weight) and step == 1)) and side % step == 0)
         and ((side // step).bit_count() == 1 and side // step <= 64)
         and weight.data_ptr() % 16 == 0
     )
@@ -39,14 +39,30 @@ def spreads(x: Tensor, weight: Tensor, stride: tuple[int, ...]) -> bool:
     return places * len(weight) >= FEW * 128**2 or weight[0].numel() <= LONG
 
 
+def _few(weight: Tensor) -> bool:
+    """Whether all that a place sees of an image, colours and neighbours, fits a tile."""
+    return weight.shape[1] % 64 != 0 and weight[0].numel() <= 64
+
+
 def convolve(x: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
     """conv2d(x, weight), padded to keep the map (or to halve it)."""
-    return _convolve(x, weight, stride[0], back=False)
+    return _convolve_image(x, weight) if _few(weight) else _convolve(x, weight, stride[0], back=False)
 
 
-def convolve_back(g: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """The gradient of its x, from that of its result."""
-    return _convolve(g, weight, stride[0], back=True)
+def convolve_back(g: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor | None:
+    """The gradient of its x, from that of its result; None where no kernel knows it (it is not asked for of images)."""
+    return None if _few(weight) else _convolve(g, weight, stride[0], back=True)
+
+
+def _convolve_image(x: Tensor, weight: Tensor) -> Tensor:
+    x, w = rows_of(x), weight.permute(0, 2, 3, 1).reshape(len(weight), -1)
+    (n, inputs, side, _), (outputs, wide) = x.shape, w.shape
+    y = new(x, n, side, side, outputs, dtype=x.dtype)
+    _see[(triton.cdiv(n * side**2, 128), outputs // 64)](
+        x, w, y, n * side**2, outputs, inputs=inputs, side=side, size=weight.shape[2], wide=wide,
+        deep=max(16, triton.next_power_of_2(wide)), rows=128, tile=64, num_warps=4,
+    )  # fmt: skip
+    return y.permute(0, 3, 1, 2)
 
 
 def _convolve(x: Tensor, weight: Tensor, stride: int, back: bool) -> Tensor:
@@ -74,22 +90,33 @@ def kernel_gradient(x: Tensor, g: Tensor, place: Tensor, size: int, stride: tupl
     """The gradient of its weight [O, I, size, size], written into its place, a vector in [O, size, size, I] order."""
     x, g = rows_of(x), rows_of(g)
     (n, inputs, _, _), (outputs, side) = x.shape, g.shape[1:3]
-    a, b = (128 if units % 128 == 0 else 64 for units in (outputs, inputs))
+    image = inputs % 64 != 0
+    a, b = 128 if outputs % 128 == 0 and not image else 64, 128 if inputs % 128 == 0 else 64
     deep = 128 if a == b == 64 else 64
-    box = _box(side, deep)
     boxes = triton.cdiv(n * side**2, deep)
-    tiles = size**2 * (inputs // b)
+    tiles = 1 if image else size**2 * (inputs // b)
     split = max(1, min(PROGRAMS // (outputs // a * tiles), boxes))
     each = triton.cdiv(boxes, split)
     split = triton.cdiv(boxes, each)
     out = place if split == 1 else new(x, split, place.numel())
-    _correlate[(outputs // a * tiles, split)](
-        _boxes(x, box, b, stride[0]), _boxes(g, box, a), out, outputs, tiles, boxes, each, inputs=inputs, side=side,
-        stride=stride[0], size=size, samples=box[0], down=box[1], tile_o=a, tile_i=b, deep=deep,
-        num_warps=8 if a == b == 128 else 4, num_stages=3 if x.itemsize == 2 else 2,
-    )  # fmt: skip
+    grid = (outputs // a * tiles, split)
+    if image:
+        wide = place.numel() // outputs
+        _see_again[grid](
+            x, g, out, n * side**2, outputs, each * deep, inputs=inputs, side=side, size=size, wide=wide,
+            columns=max(16, triton.next_power_of_2(wide)), tile=a, deep=deep, num_warps=4, num_stages=3,
+        )  # fmt: skip
+    else:
+        box = _box(side, deep)
+        _correlate[grid](
+            _boxes(x, box, b, stride[0]), _boxes(g, box, a), out, outputs, tiles, boxes, each, inputs=inputs,
+            side=side, stride=stride[0], size=size, samples=box[0], down=box[1], tile_o=a, tile_i=b, deep=deep,
+            num_warps=8 if a == b == 128 else 4, num_stages=3 if x.itemsize == 2 else 2,
+        )  # fmt: skip
     if split > 1:
-        _add_up[(triton.cdiv(place.numel(), 1024),)](out, place, place.numel(), split, block=1024)
+        _add_up[(triton.cdiv(place.numel(), 128),)](
+            out, place, place.numel(), split, parts=triton.next_power_of_2(split), block=128, num_warps=4
+        )
 
 
 def _box(side: int, rows: int) -> tuple[int, int]:
@@ -194,10 +221,57 @@ def _correlate(
 
 
 @triton.jit
-def _add_up(parts, out, n, split, block: tl.constexpr):
+def _sight(x, r, places, inputs: tl.constexpr, side: tl.constexpr, size: tl.constexpr, j, wide: tl.constexpr):
+    """What places see of an image, [places, taps · inputs]."""
+    v = r // side % side
+    u = r % side
+    dy = j // inputs // size - size // 2
+    dx = j // inputs % size - size // 2
+    p = v[:, None] + dy[None, :]
+    q = u[:, None] + dx[None, :]
+    inside = (p >= 0) & (p < side) & (q >= 0) & (q < side) & (r < places)[:, None] & (j < wide)[None, :]
+    at = (r[:, None] + dy[None, :] * side + dx[None, :]) * inputs + (j % inputs)[None, :]
+    return tl.load(x + at, mask=inside, other=0)
+
+
+@triton.jit
+def _see(
+    x, w, y, places, outputs, inputs: tl.constexpr, side: tl.constexpr, size: tl.constexpr, wide: tl.constexpr,
+    deep: tl.constexpr, rows: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    """A convolution of images, whose few inputs and taps make one sum."""
+    r = tl.program_id(0) * rows + tl.arange(0, rows)
+    o = tl.program_id(1) * tile + tl.arange(0, tile)
+    j = tl.arange(0, deep)
+    seen = _sight(x, r, places, inputs, side, size, j, wide)
+    weight = tl.load(w + o[None, :] * wide + j[:, None], mask=(j < wide)[:, None], other=0)
+    total = tl.dot(seen, weight, input_precision="ieee")
+    tl.store(y + r[:, None] * outputs + o[None, :], total.to(y.dtype.element_ty), mask=(r < places)[:, None])
+
+
+@triton.jit
+def _see_again(
+    x, g, out, places, outputs, each, inputs: tl.constexpr, side: tl.constexpr, size: tl.constexpr, wide: tl.constexpr,
+    columns: tl.constexpr, tile: tl.constexpr, deep: tl.constexpr,
+):  # fmt: skip
+    """Σ g · x over some places, for some outputs and all inputs and taps."""
+    o = tl.program_id(0) * tile + tl.arange(0, tile)
+    j = tl.arange(0, columns)
+    total = tl.zeros((tile, columns), tl.float32)
+    first = tl.program_id(1) * each
+    for start in range(first, tl.minimum(first + each, places), deep):
+        r = start + tl.arange(0, deep)
+        seen = _sight(x, r, places, inputs, side, size, j, wide)
+        sent = tl.load(g + r[:, None] * outputs + o[None, :], mask=(r < places)[:, None], other=0)
+        total = tl.dot(tl.trans(sent), seen, total, input_precision="ieee")
+    row = (tl.program_id(1) * outputs + o)[:, None]
+    tl.store(out + row * wide + j[None, :], total, mask=(j < wide)[None, :])
+
+
+@triton.jit
+def _add_up(found, out, n, split, parts: tl.constexpr, block: tl.constexpr):
     """Σ over what programs found that shared a sum."""
     i = tl.program_id(0) * block + tl.arange(0, block)
-    total = tl.zeros((block,), tl.float32)
-    for s in range(split):
-        total += tl.load(parts + s * n + i, mask=i < n, other=0)
-    tl.store(out + i, total, mask=i < n)
+    s = tl.arange(0, parts)
+    all_ = tl.load(found + s[:, None] * n + i[None, :], mask=(s < split)[:, None] & (i < n)[None, :], other=0)
+    tl.store(out + i, tl.sum(all_, 0), mask=i < n)
