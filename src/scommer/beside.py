@@ -103,8 +103,6 @@ def convolution(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> Tenso
 
         if kernels.spreads(x, weight, stride):
             return kernels.convolve(x, weight, stride)
-    if weight.shape[2:] == (1, 1) and stride != (1, 1):  # for this, libraries go a long way round
-        x, stride = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last), (1, 1)
     return torch.conv2d(x, weight, None, stride, padding)
 
 
@@ -115,6 +113,9 @@ class _Convolve(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Step, padding: Step, beside: Beside) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.shape, ctx.beside = (stride, padding), beside
+        if weight.shape[2:] == (1, 1) and stride != (1, 1) and not _own(x, weight, stride, padding):
+            # For this, libraries go a long way round.
+            x, stride = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last), (1, 1)
         return convolution(x, weight, stride, padding)
 
     @staticmethod
