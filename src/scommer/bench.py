@@ -3,7 +3,7 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,9 +16,12 @@ from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.learner import Learner
 from scommer.levers import LEVERS, without
+from scommer.methods import Method
 from scommer.streams import Stream, class_il
+from scommer.training import Training
 
 COHORTS = (1, 2, 4, 8)
+WARM = 6  # times before anything is timed: libraries choose their kernels, graphs are recorded
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,13 @@ class Setting:
     device: torch.device
     precision: Precision
 
+    def resolved(self) -> tuple[Method, Training]:
+        """The published settings."""
+        return presets.resolve("s-cifar10", self.method, 200, "official", {"network": self.network, "epochs": 10**6})
+
     def learner(self, seed: int = 0, capture: bool = False) -> Learner:
-        """A learner with the published settings."""
-        settings = {"network": self.network, "epochs": 10**6}
-        method, training = presets.resolve("s-cifar10", self.method, 200, "official", settings)
+        """A learner with them."""
+        method, training = self.resolved()
         return Learner(
             self.stream, method, training, buffer=200, seed=seed,
             device=self.device, precision=self.precision, capture=capture,
@@ -104,13 +110,13 @@ def bench(
             if lever != "compiling":  # is the row before
                 with without(lever):
                     timings.append(_time_learners(setting, 1, steps, f"without {LEVERS[lever]}"))
-    timings += [_time_learners(setting, n, steps, "compiled" if gpu else "eager") for n in cohorts]
+    how = "compiled" if gpu else "eager"
+    one, floor_ms, bare_ms = _time_one(setting, steps, how)
+    timings += [one, *(_time_learners(setting, n, steps, how) for n in cohorts if n != 1)]
     learner = setting.learner()
     views, score_s = _score(learner)
     return Bench(
-        method, network, learner.training.batch, timings,
-        floor_ms=_median_ms(_graph(convolutions(learner), device), steps, device),
-        bare_ms=_median_ms(_graph(networks_alone(learner), device), steps, device),
+        method, network, learner.training.batch, timings, floor_ms, bare_ms,
         start_s=start_s, score_s=score_s, tested=tested, views=views,
         device={**device_facts(device), "precision": precision},
         versions=records.versions(), code=records.code_identity(),
@@ -154,35 +160,57 @@ def _score(learner: Learner) -> tuple[int, float]:
 
 
 def _time_learners(setting: Setting, n: int, steps: int, how: str) -> Timing:
-    device = setting.device
-    if device.type == "cuda":
+    work, mib = _stepping(setting, n, how)
+    (ms,) = _medians([work], steps, setting.device)
+    return _timing(setting, n, how, ms / n, mib)
+
+
+def _time_one(setting: Setting, steps: int, how: str) -> tuple[Timing, float, float]:
+    """One learner, the convolutions and the networks of its step: in turn, because a machine's pace drifts."""
+    work, mib = _stepping(setting, 1, how)
+    learner = setting.learner()
+    alone = [_graph(work(learner), setting.device) for work in (convolutions, networks_alone)]
+    ms, floor, bare = _medians([work, *alone], steps, setting.device)
+    return _timing(setting, 1, how, ms, mib), floor, bare
+
+
+def _stepping(setting: Setting, n: int, how: str) -> tuple[Callable[[], None], float | None]:
+    """A step of each of n learners, and how much GPU memory they take."""
+    gpu = setting.device.type == "cuda"
+    if gpu:
         gc.collect()  # learners and their graphs know each other
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    learners = [setting.learner(seed, capture=how != "eager") for seed in range(n)]
-    going = [learner.learn() for learner in learners]
+        torch.cuda.reset_peak_memory_stats(setting.device)
+    going = [setting.learner(seed, capture=how != "eager").learn() for seed in range(n)]
 
     def together() -> None:
         for moments in going:
             while next(moments) != "step":
                 pass
 
-    ms = _median_ms(together, steps, device) / n
-    mib = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+    for _ in range(WARM):
+        together()
+    return together, torch.cuda.max_memory_allocated(setting.device) / 2**20 if gpu else None
+
+
+def _timing(setting: Setting, n: int, how: str, ms: float, mib: float | None) -> Timing:
     what = f"{how}, {n} learners side by side" if n > 1 else f"{how}, one learner"
-    return Timing(what, ms, learners[0].training.batch / ms * 1000, mib)
+    return Timing(what, ms, setting.resolved()[1].batch / ms * 1000, mib)
 
 
-def _median_ms(work: Callable[[], None], steps: int, device: torch.device) -> float:
-    for _ in range(6):  # libraries choose their kernels, graphs are recorded
-        work()
-    times = []
-    for _ in range(5):
-        start, each = _settled(device), max(1, steps // 5)
-        for _ in range(each):
+def _medians(works: Sequence[Callable[[], None]], steps: int, device: torch.device) -> list[float]:
+    """Milliseconds of each, timed in turn."""
+    times: list[list[float]] = [[] for _ in works]
+    for work in works:
+        for _ in range(WARM):
             work()
-        times.append((_settled(device) - start) / each)
-    return 1000 * statistics.median(times)
+    for _ in range(5):
+        for work, found in zip(works, times, strict=True):
+            start, each = _settled(device), max(1, steps // 5)
+            for _ in range(each):
+                work()
+            found.append((_settled(device) - start) / each)
+    return [1000 * statistics.median(found) for found in times]
 
 
 def _graph(work: Callable[[], None], device: torch.device) -> Callable[[], None]:

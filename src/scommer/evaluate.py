@@ -73,8 +73,9 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
         [],
         [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
     )
+    size = 500 if images.is_cpu else 2000  # a GPU is waiting for Python with fewer
     with view.memory.weights.borrowing(view.statistics):
-        for x, y in zip(images.split(500), labels.split(500), strict=True):
+        for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = network(augment.normalise(x))
             logits.append(z.float())
             for a, f in zip(activity, fired, strict=True):

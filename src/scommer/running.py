@@ -44,7 +44,7 @@ def run(
     data: Path | str | None = None,
     device: str | None = None,
     watch: Watch | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float = 300.0,
     weights: bool = False,
     fresh: bool = False,
     precision: str | None = None,
@@ -74,7 +74,7 @@ def run_together(
     data: Path | str | None = None,
     device: str | None = None,
     watch: Watch | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float = 300.0,
     weights: bool = False,
     fresh: bool = False,
     precision: str | None = None,
@@ -148,7 +148,7 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
                         this.note(moment)
                         if this is lead:
                             watch.moment(this.learner, moment)
-                        if moment == "task" or time.monotonic() - this.kept >= every:
+                        if time.monotonic() - this.kept >= every:
                             this.keep()
                     except ScommerError as e:
                         this.failure = e

@@ -68,7 +68,7 @@ def run(
     ] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
-    ] = 60.0,
+    ] = 300.0,
 ) -> None:
     """Learn a stream and leave a record.
 
