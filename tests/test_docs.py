@@ -5,6 +5,7 @@ import re
 import shlex
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +119,87 @@ def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
         assert scommer == f"{statistics.fmean(found['scommer'].values()):.1f}"
         assert er == f"{statistics.fmean(found['er'].values()):.1f}"
         assert int(ahead) == sum(found["er"][s] > found["scommer"][s] for s in found["er"])
+
+
+def benched(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A record of a bench, and its timings by name."""
+    record = json.loads((ROOT / "results" / "bench" / f"{name}.json").read_text())
+    return record, {t["what"]: t for t in record["timings"]}
+
+
+def as_told(value: float, told: str) -> str:
+    """A value with as many digits as were told."""
+    return f"{value:.{len(told.split('.')[1])}f}"
+
+
+def test_the_speed_that_is_told_is_that_of_the_records() -> None:
+    text = (ROOT / "docs/performance.md").read_text().split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| ([\d.]+) \| ([\w-]+) \|$", text, re.M)
+    assert len(rows) == 10
+    for what, told, name in rows:
+        record, times = benched(name)
+        one = times["compiled, one learner"]
+        value = {
+            "one": one["ms"],
+            "four": times.get("compiled, 4 learners side by side", one)["ms"],
+            "eight": times.get("compiled, 8 learners side by side", one)["ms"],
+            "ratio": one["ms"] / record["floor_ms"],
+            "all": record["score_s"],
+            "GPU": one["mib"] / 1024,
+            "start": record["start_s"],
+        }["ratio" if "ratio" in what else what.split()[0]]
+        assert told == as_told(value, told), what
+        if name == "h200-scommer":
+            assert f"({record['floor_ms']:.2f} ms for SCoMMER)" in text
+        assert record["method"].upper() in what.upper() or record["method"] == "scommer"
+
+
+def test_the_speed_in_the_readme_is_that_of_the_document() -> None:
+    numbers = re.findall(r"\d+\.\d+", (ROOT / "README.md").read_text().split("## How fast")[1].split("\n## ")[0])
+    assert len(numbers) == 3
+    assert set(numbers) <= set(re.findall(r"\| ([\d.]+) ", (ROOT / "docs/performance.md").read_text()))
+
+
+def test_what_each_lever_gains_is_that_of_the_record() -> None:
+    section = (ROOT / "docs/performance.md").read_text().split("| left out |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([\d.]+) \|", section, re.M)
+    _, times = benched("h200-scommer")
+    rest = {
+        "nothing": "compiled",
+        "small": "captured",
+        "convolutions": "without convolutions of our own",
+        "streams": "without streams side by side",
+        "all": "without kernels of our own",
+        "the": "eager",
+    }
+    assert [what.split()[0] for what, _ in rows] == list(rest)
+    for what, told in rows:
+        assert told == as_told(times[f"{rest[what.split()[0]]}, one learner"]["ms"], told), what
+
+
+def test_the_speed_on_a_cpu_is_that_of_the_records() -> None:
+    section = (ROOT / "docs/performance.md").read_text().split("## On a CPU")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\w-]+) \|$", section, re.M)
+    assert len(rows) == 2
+    for _, ms, bare, ratio, name in rows:
+        record, times = benched(name)
+        found = times["eager, one learner"]["ms"]
+        assert ms == as_told(found, ms)
+        assert bare == as_told(record["bare_ms"], bare)
+        assert ratio == as_told(found / record["bare_ms"], ratio)
+
+
+def test_the_precisions_that_are_compared_are_those_of_the_records() -> None:
+    told = re.search(
+        r"seed 0 has ([\d.]+) in bf16 and ([\d.]+) in TF32, working memory ([\d.]+) and ([\d.]+)",
+        (ROOT / "docs/performance.md").read_text(),
+    )
+    assert told
+    for i, (folder, precision) in enumerate((("results", "bf16"), ("docs/records/tf32", "tf32"))):
+        record = Record.load(ROOT / folder / "s-cifar10-scommer-200-seed0-00ca1b")
+        assert record.device["precision"] == precision
+        assert told[i + 1] == as_told(record.accuracy(), told[i + 1])
+        assert told[i + 3] == as_told(record.accuracy("working"), told[i + 3])
 
 
 def test_the_figures_are_what_their_commands_draw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

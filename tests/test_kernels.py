@@ -192,6 +192,10 @@ def test_updates_equal_the_plain_expressions(half: torch.dtype | None) -> None:
         torch.testing.assert_close(copy.float(), new, rtol=2**-7, atol=0)
 
 
+HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter's products know no bf16
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (HALF, 5e-3)])
 @pytest.mark.parametrize(
     ("images", "inputs", "outputs", "side", "size", "stride"),
     [
@@ -201,29 +205,57 @@ def test_updates_equal_the_plain_expressions(half: torch.dtype | None) -> None:
         (3, 64, 128, 8, 1, 2),
         (1, 64, 64, 2, 5, 1),
         (2, 64, 64, 32, 1, 1),
+        (2, 64, 64, 32, 3, 1),  # maps of several boxes
+        (2, 128, 256, 8, 3, 1),  # several tiles of outputs
+        (2, 256, 128, 4, 3, 1),  # and of inputs
+        (8, 64, 512, 16, 1, 1),  # many programs
         (5, 3, 64, 8, 3, 1),
         (2, 1, 128, 16, 5, 1),
     ],
 )
 def test_convolutions_and_their_gradients(
-    images: int, inputs: int, outputs: int, side: int, size: int, stride: int
+    images: int, inputs: int, outputs: int, side: int, size: int, stride: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     draw = torch.Generator().manual_seed(inputs)
-    x = torch.randn(images, inputs, side, side, generator=draw, dtype=torch.float64).requires_grad_()
-    w = torch.randn(outputs, inputs, size, size, generator=draw, dtype=torch.float64).requires_grad_()
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draw).to(dtype).double().requires_grad_()
+
+    x, w = random(images, inputs, side, side), random(outputs, inputs, size, size)
     y = F.conv2d(x, w, None, stride, size // 2)
-    g = torch.randn(y.shape, generator=draw, dtype=torch.float64)
+    g = random(*y.shape)
     dx, dw = torch.autograd.grad((y * g).sum(), (x, w))
 
     def near(a: Tensor, b: Tensor) -> bool:
-        return ((a.double().cpu() - b).norm() / b.norm()).item() < 1e-5
+        return ((a.double().cpu() - b).norm() / b.norm()).item() < tolerance
 
-    x32, w32, g32 = (t.detach().float().to(DEVICE, memory_format=torch.channels_last) for t in (x, w, g))
+    x, w, g = (t.detach().to(DEVICE, dtype, memory_format=torch.channels_last) for t in (x, w, g))
     step = (stride, stride)
-    assert kernels.fits(x32, w32, step, (size // 2, size // 2))
-    assert near(kernels.convolve(x32, w32, step), y)
-    back = kernels.convolve_back(g32, w32, step)
+    assert kernels.fits(x, w, step, (size // 2, size // 2))
+    assert near(kernels.convolve(x, w, step), y)
+    back = kernels.convolve_back(g, w, step)
     assert near(back, dx) if inputs >= 64 else back is None
     place = torch.full((w.numel(),), 9.0, device=DEVICE)
-    kernels.kernel_gradient(x32, g32, place, size, step)
+    kernels.kernel_gradient(x, g, place, size, step)
     assert near(place.view(outputs, size, size, inputs).permute(0, 3, 1, 2), dw)
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "stride", "padding"),
+    [
+        ((0, 64, 8, 8), (64, 64, 3, 3), (1, 1), (1, 1)),  # no images
+        ((2, 64, 8, 4), (64, 64, 3, 3), (1, 1), (1, 1)),  # not square
+        ((2, 64, 12, 12), (64, 64, 3, 3), (1, 1), (1, 1)),  # no power of two
+        ((2, 64, 8, 8), (64, 64, 3, 3), (1, 1), (0, 0)),  # no padding
+        ((2, 64, 9, 9), (64, 64, 3, 3), (2, 2), (1, 1)),  # an odd map halved
+        ((2, 64, 8, 8), (48, 64, 3, 3), (1, 1), (1, 1)),  # units that fill no tile
+        ((2, 32, 8, 8), (64, 32, 3, 3), (1, 1), (1, 1)),  # inputs that do not, and are not few
+        ((2, 3, 8, 8), (64, 3, 3, 3), (2, 2), (1, 1)),  # an image halved
+        ((1 << 14, 64, 64, 64), (64, 64, 3, 3), (1, 1), (1, 1)),  # more values than 32 bits count
+    ],
+)
+def test_other_convolutions_are_left_to_the_library(
+    x: tuple[int, ...], weight: tuple[int, ...], stride: tuple[int, int], padding: tuple[int, int]
+) -> None:
+    images, w = torch.zeros(1).expand(x), torch.zeros(weight)
+    assert not kernels.fits(images, w, stride, padding)

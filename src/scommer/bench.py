@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from scommer import presets, record as records
+from scommer.beside import moment
 from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.learner import Learner
@@ -169,7 +170,7 @@ def _time_one(setting: Setting, steps: int, how: str) -> tuple[Timing, float, fl
     """One learner, the convolutions and the networks of its step: in turn, because a machine's pace drifts."""
     work, mib = _stepping(setting, 1, how)
     learner = setting.learner()
-    alone = [_graph(work(learner), setting.device) for work in (convolutions, networks_alone)]
+    alone = [_graph(part(learner), setting.device) for part in (convolutions, networks_alone)]
     ms, floor, bare = _medians([work, *alone], steps, setting.device)
     return _timing(setting, 1, how, ms, mib), floor, bare
 
@@ -242,17 +243,18 @@ def networks_alone(learner: Learner) -> Callable[[], None]:
     working, memories = learner.mind.working, list(learner.mind.long_term.values())
 
     def work() -> None:
+        ready = moment(learner.device)  # as in a step, memories answer beside each other
         working.beside.delivered.clear()
         torch.autograd.grad(working(x[:trained]).logits.sum(), working.parameters, allow_unused=True)
         working.beside.join()
         for memory in memories:
-            memory.retrieve(x[: answered // len(memories)])
+            memory.retrieve(x[: answered // len(memories)], ready)
 
     return work
 
 
 def convolutions(learner: Learner) -> Callable[[], None]:
-    """The convolutions of a step and nothing else: what no implementation can do without."""
+    """The convolutions of a step and nothing else, as PyTorch's library does them."""
     trained, answered = _passes(learner)
     layers = [
         (conv, x[:1].expand(trained, -1, -1, -1).contiguous(memory_format=torch.channels_last).requires_grad_(i > 0))

@@ -97,7 +97,7 @@ def _own(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> bool:
 
 
 def convolution(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> Tensor:
-    """A convolution without gradients, by whatever is fastest."""
+    """The forward pass of a convolution, by whatever is fastest; it has no gradient of its own."""
     if _own(x, weight, stride, padding):
         from scommer import kernels
 

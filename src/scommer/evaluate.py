@@ -73,7 +73,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
         [],
         [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
     )
-    size = 500 if images.is_cpu else 2000  # a GPU is waiting for Python with fewer
+    size = min(500, max(1, 500 * 32**2 // images[0, 0].numel()))  # large images are many values
     with view.memory.weights.borrowing(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = network(augment.normalise(x))

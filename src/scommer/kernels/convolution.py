@@ -24,10 +24,11 @@ def fits(x: Tensor, weight: Tensor, stride: tuple[int, ...], padding: tuple[int,
     outputs, inputs, size, across = weight.shape
     side, step = x.shape[2], stride[0]
     return (
-        (x.is_cpu or torch.cuda.get_device_capability(x.device) >= (9, 0))
+        (x.is_cpu or (torch.version.hip is None and torch.cuda.get_device_capability(x.device) >= (9, 0)))
+        and 0 < len(x) * (side // step) ** 2 * outputs < 2**31  # they count in 32 bits
         and (side == x.shape[3] and size == across and step in (1, 2) and set(stride) == {step})
         and (size % 2 == 1 and set(padding) == {size // 2} and (step == 1 or size in (1, 3)))
-        and (outputs % 64 == 0 and (inputs % 64 == 0 or (_few(weight) and step == 1)) and side % step == 0)
+        and (outputs % 64 == 0 and (inputs % 64 == 0 or (_few(inputs, size) and step == 1)) and side % step == 0)
         and ((side // step).bit_count() == 1 and side // step <= 64)
         and weight.data_ptr() % 16 == 0
     )
@@ -39,19 +40,19 @@ def spreads(x: Tensor, weight: Tensor, stride: tuple[int, ...]) -> bool:
     return places * len(weight) >= FEW * 128**2 or weight[0].numel() <= LONG
 
 
-def _few(weight: Tensor) -> bool:
+def _few(inputs: int, size: int) -> bool:
     """Whether all that a place sees of an image, colours and neighbours, fits a tile."""
-    return weight.shape[1] % 64 != 0 and weight[0].numel() <= 64
+    return inputs % 64 != 0 and inputs * size**2 <= 64
 
 
 def convolve(x: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor:
     """conv2d(x, weight), padded to keep the map (or to halve it)."""
-    return _convolve_image(x, weight) if _few(weight) else _convolve(x, weight, stride[0], back=False)
+    return _convolve_image(x, weight) if _few(*weight.shape[1:3]) else _convolve(x, weight, stride[0], back=False)
 
 
 def convolve_back(g: Tensor, weight: Tensor, stride: tuple[int, ...]) -> Tensor | None:
     """The gradient of its x, from that of its result; None where no kernel knows it (it is not asked for of images)."""
-    return None if _few(weight) else _convolve(g, weight, stride[0], back=True)
+    return None if _few(*weight.shape[1:3]) else _convolve(g, weight, stride[0], back=True)
 
 
 def _convolve_image(x: Tensor, weight: Tensor) -> Tensor:
@@ -90,7 +91,7 @@ def kernel_gradient(x: Tensor, g: Tensor, place: Tensor, size: int, stride: tupl
     """The gradient of its weight [O, I, size, size], written into its place, a vector in [O, size, size, I] order."""
     x, g = rows_of(x), rows_of(g)
     (n, inputs, _, _), (outputs, side) = x.shape, g.shape[1:3]
-    image = inputs % 64 != 0
+    image = _few(inputs, size)
     a, b = 128 if outputs % 128 == 0 and not image else 64, 128 if inputs % 128 == 0 else 64
     deep = 128 if a == b == 64 else 64
     boxes = triton.cdiv(n * side**2, deep)
