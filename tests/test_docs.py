@@ -195,7 +195,7 @@ def test_the_precisions_that_are_compared_are_those_of_the_records() -> None:
         (ROOT / "docs/performance.md").read_text(),
     )
     assert told
-    for i, (folder, precision) in enumerate((("results", "bf16"), ("docs/records/tf32", "tf32"))):
+    for i, (folder, precision) in enumerate((("results", "bf16"), ("docs/precision", "tf32"))):
         record = Record.load(ROOT / folder / "s-cifar10-scommer-200-seed0-00ca1b")
         assert record.device["precision"] == precision
         assert told[i + 1] == as_told(record.accuracy(), told[i + 1])

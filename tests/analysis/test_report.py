@@ -85,7 +85,8 @@ def page():
 def raw(pattern):
     """Records as they lie in files, without our reading of them."""
     found = []
-    for folder in sorted(path for root in ("docs/records", "results") for path in (ROOT / root).glob(pattern)):
+    folders = [*RUNS[0].iterdir(), *RUNS[1:]]
+    for folder in sorted(path for path in folders if path.match(pattern)):
         with np.load(folder / "arrays.npz") as arrays:
             found.append((json.loads((folder / "record.json").read_text()), dict(arrays)))
     return found
