@@ -232,7 +232,8 @@ def test_other_statistics_are_only_borrowed_and_the_network_is_left_in_training(
     hits = shifted.argmax(1) == LABELS
     assert scores.class_il[0] == pytest.approx(100 * hits[LABELS < 2].mean())
     assert hits[LABELS < 2].mean() != (LOGITS.argmax(1) == LABELS)[LABELS < 2].mean()
-    assert memory.network.modes == [False] * 3  # evaluated in chunks, never in training mode
+    assert len(memory.network.modes) > 1  # evaluated in chunks
+    assert not any(memory.network.modes)  # never in training mode
     assert memory.network.training
     assert memory.network.running.item() == 0.25
 

@@ -206,8 +206,8 @@ HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter'
         (1, 64, 64, 2, 5, 1),
         (2, 64, 64, 32, 1, 1),
         (2, 64, 64, 32, 3, 1),  # maps of several boxes
-        (2, 128, 256, 8, 3, 1),  # several tiles of outputs
-        (2, 256, 128, 4, 3, 1),  # and of inputs
+        (1, 64, 256, 8, 3, 1),  # several tiles of outputs
+        (2, 256, 64, 4, 3, 1),  # and of inputs
         (8, 64, 512, 16, 1, 1),  # many programs
         (5, 3, 64, 8, 3, 1),
         (2, 1, 128, 16, 5, 1),

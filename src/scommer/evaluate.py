@@ -12,6 +12,7 @@ from scommer.methods import View
 from scommer.streams import Stream
 
 BINS = 15  # of confidence
+BATCH = 800  # images of 32 × 32 at once, fewer of larger ones: enough for a GPU, in no more memory than training takes
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
         [],
         [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
     )
-    size = min(500, max(1, 500 * 32**2 // images[0, 0].numel()))  # large images are many values
+    size = min(BATCH, max(1, BATCH * 32**2 // images[0, 0].numel()))
     with view.memory.weights.borrowing(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = network(augment.normalise(x))
