@@ -95,3 +95,11 @@ def test_the_command_prints_a_table_or_json(
     with pytest.raises(SystemExit):
         main()
     assert "networks alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--cohorts", "2", "0"], ["--steps", "0"], ["--classes", "1"]])
+def test_nothing_is_timed_for_numbers_that_make_no_sense(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["scommer", "bench", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2

@@ -164,10 +164,11 @@ def bench(
     network: Annotated[
         str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
     ] = None,
-    classes: Annotated[int, typer.Option("--classes", help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
-    steps: Annotated[int, typer.Option("--steps", help="Steps to time for each row.")] = 50,
+    classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to time for each row.")] = 50,
     cohorts: Annotated[
-        list[int] | None, typer.Option("--cohorts", help="Learners side by side.  [default: 1 2 4 8]")
+        list[int] | None,
+        typer.Option("--cohorts", min=1, help="Learners side by side; one is always timed.  [default: 1 2 4 8]"),
     ] = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
