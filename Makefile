@@ -19,7 +19,7 @@ demo: install
 	$(BIN)/scommer demo --fresh
 
 test: .venv/developing
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 lint: .venv/developing
 	$(BIN)/ruff check .
