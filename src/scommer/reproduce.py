@@ -74,8 +74,7 @@ def _buffer(experiment: Experiment) -> str:
 def _steps_saved(folder: Path) -> int:
     """How far a run came that is not finished."""
     try:
-        saved: int = json.loads((folder / "progress.json").read_text())["steps"][0]
-        return saved
+        return int(json.loads((folder / "progress.json").read_text())["saved"])
     except (OSError, ValueError, LookupError, TypeError):  # nothing saved, or damaged
         return 0
 

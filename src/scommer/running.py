@@ -24,6 +24,8 @@ from scommer.logs import LOGS, open_log
 from scommer.record import Record
 from scommer.streams import Stream
 
+SHOWN = 5.0  # seconds between two tellings of how far a run is
+
 
 class Watch:
     """What follows a run, or the longest of several side by side. This one says nothing."""
@@ -150,6 +152,8 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
                             watch.moment(this.learner, moment)
                         if time.monotonic() - this.kept >= every:
                             this.keep()
+                        elif moment == "task" or time.monotonic() - this.shown >= SHOWN:
+                            this.show()
                     except ScommerError as e:
                         this.failure = e
                         del going[this]
@@ -196,7 +200,8 @@ class Run:
                 self.story["sources"].append(records.sources())
         self.begun = self.kept = time.monotonic()
         self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
-        self._tell_progress()
+        self.saved = self.learner.steps[0]
+        self.show()
         warmup = plan.settings.get("warmup", 0)
         if plan.training.epochs <= warmup + 1 and plan.settings.get("dropout", "none") != "none":
             watch.warn(f"{plan.training.epochs} epochs end within the warm-up of semantic dropout: --set warmup=…")
@@ -252,16 +257,18 @@ class Run:
         self.learner.mean_loss()
         tensors, values = self.learner.state()
         checkpoint.save(self.folder, tensors, values | self.told())
-        self._tell_progress()
-        self.kept = time.monotonic()
+        self.kept, self.saved = time.monotonic(), self.learner.steps[0]
+        self.show()
 
-    def _tell_progress(self) -> None:
-        """What `scommer show` says of a run that is not finished."""
+    def show(self) -> None:
+        """What `scommer show` says of a run that is not finished, and how much of it is saved."""
+        self.shown = time.monotonic()
         if self.folder:
             learner = self.learner
             progress = {
                 "name": self.plan.name,
                 "steps": learner.steps,
+                "saved": self.saved,
                 "task": learner.task,
                 "epoch": learner.epoch,
                 "tasks": len(learner.phases),

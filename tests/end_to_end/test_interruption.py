@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from torch import Tensor
 
 from scommer.data import load
 from scommer.experiment import Experiment, Plan
-from scommer.learner import Learner
+from scommer.learner import Learner, Moment
 from scommer.record import Record
-from scommer.running import Watch, run_together
+from scommer.running import Watch, run, run_together
 
 pytestmark = pytest.mark.long
 
@@ -177,6 +178,19 @@ def test_a_running_run_can_be_shown(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     assert "not finished" in call.stdout
+
+
+def test_progress_is_told_when_nothing_is_saved_yet(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+
+    class Reader(Watch):
+        def moment(self, learner: Learner, moment: Moment) -> None:
+            told.append(json.loads(next(tmp_path.rglob("progress.json")).read_text()))
+
+    settings = {"network": "mlp", "width": 8, "epochs": 1}
+    run(Experiment("s-digits", "er", 20, settings=settings), out=tmp_path, device="cpu", watch=Reader())
+    assert {p["saved"] for p in told} == {0}
+    assert {p["task"] for p in told} == set(range(5))  # the last task's end is told to nobody: the record comes
 
 
 def test_of_several_runs_a_stop_saves_all(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
         return
     done, total = p["steps"]
     console.print(
-        f"{p['name']}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps saved)",
+        f"{p['name']}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p['saved']:,} saved)",
         soft_wrap=True,
     )
     console.print(f"task {min(p['task'] + 1, p['tasks'])} of {p['tasks']}, epoch {p['epoch']} of {p['epochs']}")
