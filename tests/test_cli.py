@@ -284,6 +284,14 @@ def test_a_short_run_says_that_semantic_dropout_never_begins(
     assert "1 epochs end within the warm-up of semantic dropout" in out
 
 
+def test_a_folder_of_runs_is_not_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "progress.json").write_text("{}")
+    code, _, err = call(capsys, "show", str(tmp_path))
+    assert code == 2
+    assert f"name one, such as {tmp_path / 'one'}" in err
+
+
 def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "progress.json").write_text("{")
     code, _, err = call(capsys, "show", str(tmp_path))

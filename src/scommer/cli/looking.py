@@ -75,6 +75,9 @@ def show(
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to go on") from None
         return
+    below = sorted({p.parent for kind in ("record", "progress") for p in run_folder.glob(f"*/{kind}.json")})
+    if below and not (run_folder / "record.json").exists():
+        raise UsageError(f"{run_folder} holds runs but is none: name one, such as {below[0]}")
     record = Record.load(run_folder)
     if as_json:
         print((run_folder / "record.json").read_text(), end="")
