@@ -170,7 +170,7 @@ def _time_one(setting: Setting, steps: int, how: str) -> tuple[Timing, float, fl
     """One learner, the convolutions and the networks of its step: in turn, because a machine's pace drifts."""
     work, mib = _stepping(setting, 1, how)
     learner = setting.learner()
-    alone = [_graph(part(learner), setting.device) for part in (convolutions, networks_alone)]
+    alone = [_warm(_graph(part(learner), setting.device)) for part in (convolutions, networks_alone)]
     ms, floor, bare = _medians([work, *alone], steps, setting.device)
     return _timing(setting, 1, how, ms, mib), floor, bare
 
@@ -189,9 +189,7 @@ def _stepping(setting: Setting, n: int, how: str) -> tuple[Callable[[], None], f
             while next(moments) != "step":
                 pass
 
-    for _ in range(WARM):
-        together()
-    return together, torch.cuda.max_memory_allocated(setting.device) / 2**20 if gpu else None
+    return _warm(together), torch.cuda.max_memory_allocated(setting.device) / 2**20 if gpu else None
 
 
 def _timing(setting: Setting, n: int, how: str, ms: float, mib: float | None) -> Timing:
@@ -199,12 +197,16 @@ def _timing(setting: Setting, n: int, how: str, ms: float, mib: float | None) ->
     return Timing(what, ms, setting.resolved()[1].batch / ms * 1000, mib)
 
 
+def _warm(work: Callable[[], None]) -> Callable[[], None]:
+    """The same work, done a few times."""
+    for _ in range(WARM):
+        work()
+    return work
+
+
 def _medians(works: Sequence[Callable[[], None]], steps: int, device: torch.device) -> list[float]:
     """Milliseconds of each, timed in turn."""
     times: list[list[float]] = [[] for _ in works]
-    for work in works:
-        for _ in range(WARM):
-            work()
     for _ in range(5):
         for work, found in zip(works, times, strict=True):
             start, each = _settled(device), max(1, steps // 5)

@@ -12,7 +12,7 @@ from scommer.methods import View
 from scommer.streams import Stream
 
 BINS = 15  # of confidence
-BATCH = 800  # images of 32 × 32 at once, fewer of larger ones: enough for a GPU, in no more memory than training takes
+BATCH = 800  # images of 32 × 32 that are scored at once, fewer of larger ones
 
 
 @dataclass(frozen=True)
