@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scommer import networks
+from scommer import layers, networks
 from scommer.sparse_coding import k_wta, rank
 
 kernels = pytest.importorskip("scommer.kernels", reason="needs Triton")
@@ -163,7 +163,7 @@ def test_infer_uses_the_running_statistics(case: str) -> None:
 def test_a_network_of_fused_layers_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for fused in (False, True):
-        monkeypatch.setattr(networks, "fuses", lambda x, fused=fused: fused)
+        monkeypatch.setattr(layers, "fuses", lambda x, fused=fused: fused)
         draw = torch.Generator().manual_seed(0)
         network = networks.build("small", (3, 6, 6), 5, draw, width=4, active=0.75).to(DEVICE).train()
         x = torch.randn(5, 3, 6, 6, generator=draw).to(DEVICE, memory_format=torch.channels_last)

@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from scommer.errors import UsageError
-from scommer.networks import BatchNorm, build, units_of
+from scommer.layers import BatchNorm
+from scommer.networks import build, units_of
 
 PAPER = (0.9, 0.9, 0.9, 0.8)
 

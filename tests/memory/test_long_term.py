@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from scommer.layers import BatchNorm
 from scommer.memory import LongTermMemory, WorkingMemory
-from scommer.networks import BatchNorm, build
+from scommer.networks import build
 
 
 def seeded(seed=0):

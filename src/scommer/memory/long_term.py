@@ -9,8 +9,9 @@ from torch import Tensor
 
 from scommer.beside import Beside, Moment
 from scommer.compiling import compiled
+from scommer.layers import BatchNorm
 from scommer.memory.working import WorkingMemory
-from scommer.networks import BatchNorm, units_of
+from scommer.networks import units_of
 from scommer.weights import Weights
 
 Statistics = Literal["replay", "working", "recalibrated"]

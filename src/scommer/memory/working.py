@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from scommer.beside import Beside
-from scommer.networks import Conv, Keep, Linear, Parts, Response, units_of
+from scommer.layers import Conv, Linear, Parts
+from scommer.networks import Keep, Response, units_of
 from scommer.weights import Weights, scatter, views
 
 
