@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from scommer.analysis import figures
-from scommer.analysis.groups import load
+from scommer.analysis.selection import load
 from scommer.cli.looking import results
 from scommer.methods import METHODS
 from scommer.presets import preset

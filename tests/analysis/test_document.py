@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from scommer import presets
-from scommer.analysis.document import changes, document
+from scommer.analysis.document import document
+from scommer.analysis.selection import changes
 from scommer.record import Record
 
 

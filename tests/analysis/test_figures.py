@@ -255,7 +255,7 @@ def test_the_command_draws(folder, tmp_path, monkeypatch, capsys, call):
         (["figure", "tasks", ".", "-o", "x.gif"], "cannot write 'x.gif': give a name that ends in .png, .svg, .pdf"),
         (["figure", "tasks", "nowhere"], "nowhere holds no finished run: there is no such folder"),
         (["figure", "tasks", ".", "-o", "er-0/record.json/x.png"], "cannot write 'er-0/record.json/x.png'"),
-        (["compare", ".", "."], "A mixes settings on s-made (ER; SCoMMER): choose one with a pattern"),
+        (["compare", ".", "."], "A mixes settings on s-made (ER; SCoMMER): choose one with a pattern or a condition"),
     ],
 )
 def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message, call):

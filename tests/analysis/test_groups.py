@@ -2,7 +2,8 @@
 
 import pytest
 
-from scommer.analysis.groups import groups, load
+from scommer import presets
+from scommer.analysis.groups import groups
 from scommer.errors import UsageError
 
 
@@ -27,6 +28,19 @@ def test_names_tell_apart_what_differs(make):
     assert [g.label for g in groups([make("own"), make("der++")])] == ["DER++", "own"]
 
 
+def test_of_several_settings_those_are_named_that_are_not_the_presets(make):
+    def run(**change):
+        return make("scommer", settings=presets.as_dict(*presets.resolve("s-made", "scommer", 30, overrides=change)))
+
+    runs = [run(), run(sparse=False, dropout="none"), run(dropout="none")]
+    assert {g.label for g in groups(runs)} == {
+        "SCoMMER, preset",
+        "SCoMMER, dropout none, sparse false",
+        "SCoMMER, dropout none",
+    }
+    assert {g.label for g in groups(runs[::2])} == {"SCoMMER, dropout last", "SCoMMER, dropout none"}
+
+
 def test_what_cannot_be_set_side_by_side_is_refused(make):
     with pytest.raises(UsageError, match="several streams \\(s-made, s-other\\)"):
         groups([make(), make(stream="s-other")])
@@ -36,21 +50,3 @@ def test_what_cannot_be_set_side_by_side_is_refused(make):
         groups([make(), make()])
     with pytest.raises(UsageError, match="no runs"):
         groups([])
-
-
-def test_runs_are_found_in_folders_and_by_patterns_each_once(make, tmp_path):
-    for seed in (0, 1):
-        for method in ("er", "scommer"):
-            (folder := tmp_path / "runs" / f"{method}-seed{seed}").mkdir(parents=True)
-            make(method, seed).save(folder)
-    assert len(load([tmp_path])) == 4
-    assert len(load([tmp_path, tmp_path / "runs" / "er-seed0"])) == 4
-    assert {r.experiment["method"] for r in load([tmp_path / "runs" / "er-*"])} == {"er"}
-    (tmp_path / "empty").mkdir()
-    for path, why in (
-        ("empty", "no record.json in it or below"),
-        ("nowhere", "no such folder"),
-        ("x-*", "no such folder"),
-    ):
-        with pytest.raises(UsageError, match=why):
-            load([tmp_path, tmp_path / path])

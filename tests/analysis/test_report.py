@@ -20,8 +20,8 @@ import pytest
 from typer.main import get_command
 
 from scommer import presets
-from scommer.analysis.groups import load
 from scommer.analysis.report import report
+from scommer.analysis.selection import load
 from scommer.cli import _spread, app
 from scommer.experiment import Experiment, prepare
 from scommer.record import Record

@@ -75,7 +75,10 @@ def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
         sets = groups([r for r in records if r.stream["name"] == stream])
         if len(sets) > 1:
             labels = "; ".join(g.label for g in sets)
-            raise UsageError(f"{side} mixes settings on {stream} ({labels}): choose one with a pattern")
+            raise UsageError(
+                f"{side} mixes settings on {stream} ({labels}): "
+                f"choose one with a pattern or a condition (@preset, @r=0.4)"
+            )
         found[stream] = sets[0]
     return found
 

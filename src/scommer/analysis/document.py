@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
-from scommer import presets
 from scommer.analysis import tables
+from scommer.analysis.selection import changes
 from scommer.analysis.summary import SETTINGS
 from scommer.memory.long_term import STATISTICS
 from scommer.record import Record
@@ -40,15 +40,6 @@ def document(records: Sequence[Record], reading: str) -> str:
     """Markdown: what was found, in words written by hand, then the numbers."""
     parts = [TOP, reading, TABLES, *(_paper_table(name, records) for name in tables.TABLES)]
     return "\n".join([*parts, CHOICES, _choices(records), RUNS, _runs(records)])
-
-
-def changes(record: Record) -> str:
-    """What a run was asked for beside its preset."""
-    e = record.experiment
-    usual = presets.as_dict(*presets.resolve(e["stream"], e["method"], e["buffer"] or 0, e["variant"]))
-    found = [f"{k}={presets.written(v)}" for k, v in record.settings.items() if usual.get(k) != v]
-    found += [f"variant={e['variant']}"] if e["variant"] != "official" else []
-    return ", ".join(found + ([f"validation={e['validation']}"] if e["validation"] else []))
 
 
 def _paper_table(name: str, records: Sequence[Record]) -> str:

@@ -1,18 +1,17 @@
-"""Runs that differ only in their seed belong together: found, grouped and named."""
+"""Runs that differ only in their seed belong together: grouped and named."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from glob import glob
-from pathlib import Path
 
 import numpy as np
 
 from scommer.analysis.measures import array
+from scommer.analysis.selection import PRESET, changed
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.presets import written
-from scommer.record import Record, find
+from scommer.record import Record
 
 NAMES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der++": "DER++", "cls-er": "CLS-ER", "scommer": "SCoMMER"}
 FACTS = ("buffer", "variant", "validation")  # of an experiment, beside stream, method and seed
@@ -56,20 +55,6 @@ class Group:
         return np.stack([array(r, name) for r in self.records])
 
 
-def load(paths: Iterable[Path]) -> list[Record]:
-    """The finished runs in these folders and below them, each once; a path may be a pattern such as runs/*-er-*."""
-    folders: dict[Path, Path] = {}
-    for path in paths:
-        exists = path.exists()
-        below = [path] if exists else [Path(match) for match in sorted(glob(str(path)))]  # noqa: PTH207 - also an absolute one
-        found = [folder for each in below for folder in find(each)]
-        if not found:
-            why = "there is no record.json in it or below it" if exists or below else "there is no such folder"
-            raise UsageError(f"{path} holds no finished run: {why}")
-        folders |= {folder.resolve(): folder for folder in found}
-    return [Record.load(folder) for folder in folders.values()]
-
-
 def groups(records: Sequence[Record]) -> list[Group]:
     """Runs of one stream by method and settings, in the order of METHODS, under names that tell them apart."""
     if not records:
@@ -109,7 +94,8 @@ def label(record: Record, others: Sequence[Record]) -> str:
             parts.append(f"{fact} {record.experiment[fact]}")
     rivals = [r.settings for r in others if all(r.experiment.get(k) == record.experiment.get(k) for k in FACTS)
               and r.experiment["method"] == method]  # fmt: skip
-    for name, value in record.settings.items():
-        if any(rival.get(name) != value for rival in rivals):
-            parts.append(f"{name} {written(value)}")
-    return ", ".join(parts)
+    differ = [name for name, v in record.settings.items() if any(rival.get(name) != v for rival in rivals)]
+    if len(differ) > 1:  # what is as in the preset goes without saying
+        differ = [name for name in differ if name in changed(record)]
+        parts += [] if differ else [PRESET]
+    return ", ".join(parts + [f"{name} {written(record.settings[name])}" for name in differ])

@@ -14,7 +14,7 @@ def figure(
     ],
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Runs, or folders of runs, of one stream.", show_default=False),
+        typer.Argument(metavar="RUN", help="Runs of one stream, or folders or patterns of them.", show_default=False),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file (default: NAME.png).")
@@ -25,9 +25,11 @@ def figure(
     tasks: accuracy on each task after each, working and long-term memory. matrices: the same as heatmaps, methods
     side by side. codes: filters by class, test activity beside P_s. recency: how likely each task is predicted.
     stability: accuracy when learned against at the end. history: loss and accuracy over time.
+
+    Conditions choose among runs: 'runs@buffer=200@r=0.4', or 'runs@preset' where nothing was set beside the preset.
     """
     from scommer.analysis import figures
-    from scommer.analysis.groups import load
+    from scommer.analysis.selection import load
 
     path = out or Path(f"{name}.png")
     figures.check(name, path)
@@ -37,17 +39,24 @@ def figure(
 
 def compare(
     a: Annotated[
-        Path, typer.Argument(metavar="A", help="A folder of runs, or a pattern in quotes.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="A", help="Runs: a folder or a pattern in quotes, with conditions or without.", show_default=False
+        ),
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="What it is compared with.", show_default=False)],
 ) -> None:
     """Set the runs of A against those of B, paired by stream and seed.
 
-    For example: scommer compare 'runs/s-cifar10-scommer-200-*' 'runs/s-cifar10-er-200-*'. The interval is Student's,
-    95 %, for the mean of the paired differences; where it leaves out 0 the row is bold.
+    The interval is Student's, 95 %, for the mean of the paired differences; where it leaves out 0 the row is bold.
+
+    Such as:
+
+    * scommer compare runs@method=scommer@buffer=200 runs@method=er@buffer=200
+    * scommer compare runs@preset runs@r=0.4
     """
     from scommer.analysis import comparison
-    from scommer.analysis.groups import load
+    from scommer.analysis.selection import load
 
     for one in comparison.compare(load([a]), load([b])):
         console.print(comparison.as_table(one))
@@ -58,7 +67,11 @@ def compare(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Runs, folders of runs, or patterns in quotes.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help="Runs, folders of runs, or patterns in quotes; with conditions such as @preset.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
 ) -> None:
@@ -68,7 +81,7 @@ def report(
     commands that make the runs again. Runs may be of several streams.
     """
     from scommer.analysis import report as reports
-    from scommer.analysis.groups import load
+    from scommer.analysis.selection import load
 
     reports.check(out)
     records = load(runs)

@@ -47,16 +47,18 @@ def turns(groups: Sequence[Group]) -> list[int]:
 
 
 def looks(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Colour and marker of each group; several of one method share its hue, ever lighter."""
+    """Colour and marker of each group; several of one method share its hue, lighter and darker in turn."""
     return [
-        {"color": _lighter(colour(g.method), turn), "marker": MARKERS[turn % len(MARKERS)]}
+        {"color": _shade(colour(g.method), turn), "marker": MARKERS[turn % len(MARKERS)]}
         for g, turn in zip(groups, turns(groups), strict=True)
     ]
 
 
-def _lighter(hue: str, turn: int) -> tuple[float, ...]:
-    white = 1 - 0.55**turn
-    return tuple((1 - white) * c + white for c in to_rgb(hue))
+def _shade(hue: str, turn: int) -> tuple[float, ...]:
+    """The hue itself, then nearer to white and to black: by a half, by two thirds, ever less."""
+    far = (1 + turn) // 2
+    share, end = far / (far + 1), turn % 2
+    return tuple((1 - share) * c + share * end for c in to_rgb(hue))
 
 
 def memory_dashes(group: Group) -> list[tuple[str, Any]]:
