@@ -13,6 +13,7 @@ from PIL import Image
 
 from scommer.analysis import figures
 from scommer.analysis.selection import load
+from scommer.analysis.tables import paper_numbers
 from scommer.cli.looking import results
 from scommer.methods import METHODS
 from scommer.presets import preset
@@ -100,6 +101,28 @@ def test_the_numbers_that_the_reading_names_are_those_of_the_tables() -> None:
     numbers = re.findall(r"\d+\.\d\d", reading)
     assert numbers
     assert set(numbers) <= set(re.findall(r"\d+\.\d\d", RESULTS.read_text().replace(reading, "")))
+
+
+def test_what_the_reading_says_of_the_papers_sensitivity_follows_from_its_table() -> None:
+    """The neighbours of the chosen setting, and what effects that add up leave unexplained."""
+    rows = [r for r in paper_numbers()["sensitivity"]["rows"] if r["memory"] == "long_term"]
+    levels = [(r["settings"]["r"], r["settings"]["active"][-1], r["settings"]["pi_s"]) for r in rows]
+    grid = [sorted(set(column)) for column in zip(*levels, strict=True)]
+    score = np.full((3, 3, 3), np.nan)
+    for at, r in zip(levels, rows, strict=True):
+        score[tuple(g.index(v) for g, v in zip(grid, at, strict=True))] = r["values"][0][0]
+    mean = score.mean()
+    effects = [score.mean(tuple({0, 1, 2} - {axis}), keepdims=True) - mean for axis in range(3)]
+    expected = mean + sum(effects)
+    left = np.sqrt(((score - expected) ** 2).sum() / (score.size - 7))
+    steps = max(np.abs(np.diff(score, axis=axis)).max() for axis in range(3))
+    chosen = tuple(g.index(v) for g, v in zip(grid, (0.5, 0.8, 2.0), strict=True))
+    assert score[chosen] == 69.19
+    reading = " ".join((ROOT / "results" / "README.md").read_text().split())
+    assert f"Their mean is {mean:.1f}," in reading
+    assert f"standard deviation of {left:.1f}: neighbours differ by up to {steps:.1f} points" in reading
+    assert f"the chosen setting would have {expected[chosen]:.1f}, not 69.19" in reading
+    assert f"{score[chosen] - expected[chosen]:.1f} of our 1.41 points" in reading
 
 
 def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
