@@ -39,12 +39,12 @@ def figure(groups: Sequence[Group]) -> Figure:
     if nested:
         for t, m in enumerate(members):
             ax.text(t, 1.01, m.sum() or "", transform=ax.get_xaxis_transform(), ha="center", fontsize=5)
-        ax.text(-0.01, 1.01, "classes", transform=ax.transAxes, ha="right", fontsize=5)
     even = 100 / (np.count_nonzero(last >= 0) if nested else len(tasks))
     handles.append(ax.axhline(even, color="0.4", linewidth=0.8, linestyle="--", label="even"))
     ax.set_ylim(bottom=0)
     ax.set_xticks(*ticks(len(tasks)))
-    ax.set_xlabel("; ".join(filter(None, ("task of last appearance" if nested else "task", style.of_seeds(groups)))))
+    axis, further = ("task of last appearance (classes above)", "\n") if nested else ("task", "; ")
+    ax.set_xlabel(further.join(filter(None, (axis, style.of_seeds(groups)))))
     ax.set_ylabel(f"mean probability of {'a class' if nested else 'the task'} (%)")
     style.legend(made, handles)
     return made

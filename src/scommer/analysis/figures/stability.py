@@ -37,7 +37,7 @@ def figure(groups: Sequence[Group]) -> Figure:
         for names in same.values():
             i, inside = int(names[0]) - 1, few and len(names) == 1
             ax.annotate(",".join(names), (learned[i], kept[i]), (0, 0 if inside else 4), textcoords="offset points",
-                        color="white" if inside and look["marker"] == "o" else "black", fontsize=5, ha="center",
+                        color=style.upon(look["color"]) if inside else "black", fontsize=5, ha="center",
                         va="center_baseline" if inside else "bottom", zorder=3)  # fmt: skip
     x, y = (np.clip(limits, -4, 104) for limits in (ax.get_xlim(), ax.get_ylim()))
     handles += ax.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, linestyle="--", zorder=0,

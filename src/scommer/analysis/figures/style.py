@@ -61,6 +61,11 @@ def _shade(hue: str, turn: int) -> tuple[float, ...]:
     return tuple((1 - share) * c + share * end for c in to_rgb(hue))
 
 
+def upon(ground: tuple[float, ...]) -> str:
+    """The colour in which letters are read on a ground: white on dark ones, black on light ones."""
+    return "white" if np.dot(ground, (0.299, 0.587, 0.114)) < 0.6 else "black"
+
+
 def memory_dashes(group: Group) -> list[tuple[str, Any]]:
     """Each memory of a group and how its line is drawn."""
     return [(m, ANSWERS if m == group.inference else WORKING if m == "working" else FURTHER) for m in group.memories]
