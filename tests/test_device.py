@@ -1,29 +1,47 @@
 """What is prepared for a device."""
 
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
 
-HEAP = """
-import sys, torch
+HELD = """
+import resource, torch
 from pathlib import Path
-from scommer.device import choose_device
-if sys.argv[1] == "ready":
-    choose_device("cpu")
-step = [torch.ones(5_000_000) for _ in range(10)]  # 200 MB
-del step
-(heap,) = [line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[heap]")]
-start, end = (int(at, 16) for at in heap.split()[0].split("-"))
-print((end - start) // 10**6)
+from scommer.device import kept_memory
+
+def held():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 10**6
+
+torch.ones(10)
+before = held()
+with kept_memory(torch.device("cpu")):
+    step = [torch.ones(5_000_000) for _ in range(10)]  # 200 MB
+    del step
+    inside = held()
+print(before, inside, held())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of GNU")
-def test_memory_that_a_step_frees_is_kept_for_the_next() -> None:
-    ready, usual = (
-        int(subprocess.run([sys.executable, "-c", HEAP, how], capture_output=True, check=True, text=True).stdout)
-        for how in ("ready", "usual")
+def held(**environment: str) -> list[int]:
+    """MB that a process holds: at first, when a step of 200 MB has freed its memory, and in the end."""
+    clean = {k: v for k, v in os.environ.items() if "MALLOC" not in k and k != "GLIBC_TUNABLES"}
+    done = subprocess.run(
+        [sys.executable, "-c", HELD], capture_output=True, check=True, text=True, env=clean | environment
     )
-    assert usual < 200 <= ready
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of GNU")
+def test_memory_that_a_step_frees_is_kept_for_the_next_until_the_end() -> None:
+    before, inside, after = held()
+    assert inside > before + 180
+    assert after < before + 50
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of GNU")
+def test_what_the_environment_says_of_memory_is_left_alone() -> None:
+    before, inside, _ = held(MALLOC_TRIM_THRESHOLD_="1000000")
+    assert inside < before + 50

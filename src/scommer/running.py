@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 
 from scommer import checkpoint, record as records
-from scommer.device import Precision, choose_device, choose_precision
+from scommer.device import Precision, choose_device, choose_precision, kept_memory
 from scommer.errors import RunError, ScommerError, unknown
 from scommer.experiment import Experiment, Plan, prepare
 from scommer.files import write_atomically
@@ -97,6 +97,7 @@ def run_together(
     names = [plan.name for plan in plans]
     made: dict[str, Record] = {}
     with ExitStack() as held:
+        held.enter_context(kept_memory(where))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
             folder = Path(out) / name if out else None
