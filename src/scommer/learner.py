@@ -198,7 +198,7 @@ class Learner:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment)
 
     def calibration(self) -> Iterator[Tensor]:
-        """Batches half of episodic memory, half of the task just learned, un-augmented."""
+        """Batches half of episodic memory, half of the task just learned, augmented as in training."""
         task = min(self.task, len(self.phases) - 1)
         phase = self.phases[task]
         held = self.mind.episodic.held(self.offered) if self.mind.episodic else 0
@@ -209,9 +209,10 @@ class Learner:
         draw = randomness.generator(self.seed, f"calibration/{task}")
         recalled = self.mind.episodic.fields["x"][torch.randperm(held, generator=draw)[:n].to(self.device)]
         fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:n]].to(self.device)]
+        augmenting = randomness.generator(self.seed, f"calibration/{task}/augment", self.device)
         chunks = -(-n // self.training.replay)
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
-            yield self.augment.normalise(torch.cat([a, b]))
+            yield self.augment(torch.cat([a, b]), augmenting)
 
     # --- going on from a checkpoint
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from scommer import Experiment, run
 from scommer.data import Dataset, load
@@ -41,6 +42,32 @@ def test_long_term_memory_forgets_less_than_working_memory(digits: dict[str, lis
     for record in digits["scommer"]:
         lost = {m: record.scores[m]["class_il"]["forgetting"] for m in ("working", "long_term")}
         assert lost["long_term"] < lost["working"]
+
+
+def test_statistics_are_measured_on_images_as_training_sees_them() -> None:
+    """Each one a crop of an image in memory or of the task just learned, the same crops every time."""
+    settings = {"width": 4, "epochs": 1, "pad": 2, "flip": False, "mean": [0.0], "std": [1.0]}
+    method, training = resolve("s-digits", "scommer", 20, "official", settings)
+    learner = Learner(class_il(load("digits"), tasks=5), method, training, buffer=20)
+    for moment in learner.learn():
+        if moment == "epoch":
+            break
+    batches, again = (torch.cat(list(learner.calibration())) for _ in range(2))
+    assert torch.equal(batches, again)
+    held = learner.mind.episodic.fields["x"][:20]
+    task = learner.images[learner.phases[0]]
+    crops = [
+        {padded[0, dy : dy + 8, dx : dx + 8].numpy().tobytes() for dy in range(5) for dx in range(5)}
+        for padded in torch.nn.functional.pad(torch.cat([held, task]), (2, 2, 2, 2))
+    ]
+    of_memory = set().union(*crops[: len(held)])
+    of_any = set().union(*crops)
+    found = [image[0].numpy().tobytes() for image in (255 * batches).round().byte()]
+    assert len(found) == 40
+    assert all(image in of_any for image in found)
+    assert sum(image in of_memory for image in found) >= 20
+    plain = {image[0].numpy().tobytes() for image in torch.cat([held, task])}
+    assert sum(image in plain for image in found) < 10  # one crop of 25 is the image itself
 
 
 @pytest.mark.long
