@@ -308,6 +308,12 @@ def test_table_prints_every_form_from_the_records_in_the_tree(capsys: pytest.Cap
     _, done, _ = call(capsys, "table", "main", "--runs", results, "--done", "--as", "markdown")
     assert "–" not in done
     assert "scommer, 200" in done
+    _, part, _ = call(capsys, "table", "main", "--runs", f"{results}@seed=0@method=er", "--done", "--as", "markdown")
+    assert "| er, 200 |" in part
+    assert "scommer" not in part
+    code, _, err = call(capsys, "table", "main", "--runs", "reslts")
+    assert code == 2
+    assert "reslts holds no finished run: there is no such folder" in " ".join(err.split())
     code, _, err = call(capsys, "table", "main", "--as", "html")
     assert code == 2
     assert "unknown form" in err
@@ -323,12 +329,16 @@ def test_reproduce_lists_what_a_table_needs(
         capsys, "reproduce", "ablation", "--seeds", "0", "1", "--runs", results, "--data", root, "--dry-run"
     )
     assert code == 0, err
-    assert "1 of 10 runs are done; 9 to go, 702,000 steps, about 14:19 at 1.2 ms a step" in " ".join(
-        out.split()
-    )  # 9 · 802.17 s
+    to_go = "1 of 10 runs are done; 9 to go, 702,000 steps, about 14:19 at 1.2 ms a step on NVIDIA H200"  # 9 · 802.17 s
+    assert to_go in " ".join(out.split())
     part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
     code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")
     assert "0 of 3 runs are done; 3 to go, 234,000 steps" in out
+    nowhere = ["--data", str(tmp_path / "nowhere")]
+    code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, *nowhere, "--dry-run")
+    assert code == 0  # to list them takes no data
+    assert "0 of 3 runs are done; 3 to go; their steps are counted where the data is" in " ".join(out.split())
+    assert call(capsys, "reproduce", "ablation", *part, "--runs", results, *nowhere)[0] == 2
     code, _, err = call(capsys, "reproduce", "ablation", "--method", "sgd", "--dry-run")
     assert code == 2
     assert "unknown method for this part of the table 'sgd'" in err

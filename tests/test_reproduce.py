@@ -12,7 +12,7 @@ from scommer.errors import UsageError
 from scommer.experiment import Plan
 from scommer.learner import Learner
 from scommer.record import Record, find
-from scommer.reproduce import Wanted, cohorts, run_missing, step_ms, wanted
+from scommer.reproduce import Wanted, cohorts, pace, run_missing, wanted
 from scommer.running import TimeUp, Watch
 
 QUICK = {"epochs": 1, "width": 4}
@@ -57,8 +57,19 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
     records = [Record.load(folder) for folder in find(tmp_path)]
     assert sorted(r.times["together"] for r in records) == [1, 1, 2, 2]
     each = sorted(1000 * r.times["seconds"] / r.times["steps"] / r.times["together"] for r in records)
-    assert step_ms(tmp_path) == pytest.approx((each[1] + each[2]) / 2)
-    assert step_ms(tmp_path / "nothing") is None
+    here = records[0].device["name"]
+    assert pace(tmp_path, here) == (pytest.approx((each[1] + each[2]) / 2), here)
+    assert pace(tmp_path / "nothing", here) is None
+
+
+def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp_path: Path) -> None:
+    for i, (device, seconds) in enumerate((("slow", 8.0), ("fast", 1.0), ("fast", 3.0))):
+        record = run(Experiment("s-digits", "sgd", settings=QUICK))
+        record.device["name"], record.times = device, {"seconds": seconds, "steps": 1000}
+        (folder := tmp_path / str(i)).mkdir()
+        record.save(folder)
+    assert pace(tmp_path, "slow") == (8.0, "slow")
+    assert pace(tmp_path, "unknown") == (2.0, "fast")
 
 
 @pytest.mark.usefixtures("small_table")

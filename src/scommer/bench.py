@@ -248,10 +248,11 @@ def networks_alone(learner: Learner) -> Callable[[], None]:
     def work() -> None:
         ready = moment(learner.device)  # as in a step, memories answer beside each other
         working.beside.delivered.clear()
-        torch.autograd.grad(working(x[:trained]).logits.sum(), working.parameters, allow_unused=True)
-        working.beside.join()
+        logits = working(x[:trained]).logits
         for memory in memories:
             memory.retrieve(x[: answered // len(memories)], ready)
+        torch.autograd.grad(logits.sum(), working.parameters, allow_unused=True)
+        working.beside.join()
 
     return work
 

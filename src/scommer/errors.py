@@ -17,6 +17,10 @@ class UsageError(ScommerError):
     exit_code = 2
 
 
+class NoData(UsageError):
+    """A data set that is not on this machine yet."""
+
+
 class RunError(ScommerError):
     """A run that could not go on (exit code 1)."""
 

@@ -114,8 +114,7 @@ def parse(assignment: str) -> tuple[str, Any]:
     name, sign, text = assignment.partition("=")
     if not sign or not name.strip():
         raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
-    if re.fullmatch(r"[+-]?\.\d+", text.strip()):  # .5, which TOML does not know
-        text = text.replace(".", "0.", 1)
+    text = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)  # .5, which TOML does not know
     if text.strip() in ("True", "False"):
         text = text.lower()
     try:

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from scommer.analysis import tables
-from scommer.errors import RunError, unknown
+from scommer.errors import NoData, RunError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.methods import METHODS
 from scommer.record import Record, find
@@ -23,7 +23,7 @@ class Wanted:
 
     experiment: Experiment
     done: bool
-    steps: int
+    steps: int  # 0 where there is no data to count them by
     left: int  # steps that are still to go
 
 
@@ -36,10 +36,11 @@ def wanted(
     streams: Collection[str] = (),
     methods: Collection[str] = (),
     buffers: Collection[int] = (),
+    listed: bool = False,
 ) -> list[Wanted]:
     """The runs of a table, or of its part with these streams, methods and buffers.
 
-    They come in the paper's order, one seed after the other.
+    They come in the paper's order, one seed after the other. Where they are only to be `listed`, no data is needed.
     """
     needed = sorted(tables.experiments(table, seeds), key=lambda e: e.seed)
     needed = _part(needed, "stream", streams, lambda e: str(e.stream))
@@ -49,10 +50,16 @@ def wanted(
     loaded: dict[tuple[str, float], Stream] = {}
     made = []
     for e in needed:
-        plan = prepare(e, data, loaded)
+        done = tables.is_done(e, records)
+        try:
+            plan = prepare(e, data, loaded)
+        except NoData:
+            if not listed:
+                raise
+            made.append(Wanted(e, done, 0, 0))
+            continue
         t = plan.training
         steps = sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
-        done = tables.is_done(e, records)
         made.append(Wanted(e, done, steps, 0 if done else steps - _steps_saved(results / plan.name)))
     return made
 
@@ -79,10 +86,19 @@ def _steps_saved(folder: Path) -> int:
         return 0
 
 
-def step_ms(results: Path) -> float | None:
-    """How long a step of one learner took in the runs that are there, in the middle; None where there are none."""
-    times = [Record.load(folder).step_ms for folder in find(results)]
-    return statistics.median(times) if times else None
+def pace(results: Path, here: str) -> tuple[float, str] | None:
+    """How many ms a step of one learner took, in the middle of the runs on a device, and which device that is.
+
+    It is the one named `here`, or else the one that most runs are from; None where there are none.
+    """
+    times: dict[str, list[float]] = {}
+    for folder in find(results):
+        record = Record.load(folder)
+        times.setdefault(record.device["name"], []).append(record.step_ms)
+    if not times:
+        return None
+    device = here if here in times else max(times, key=lambda name: len(times[name]))
+    return statistics.median(times[device]), device
 
 
 def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy.stats import ttest_rel
 
-from scommer.analysis.comparison import Difference, as_table, compare, notes
+from scommer.analysis.comparison import Difference, alone, as_table, compare, notes
 from scommer.errors import UsageError
 
 
@@ -42,20 +42,33 @@ def test_runs_are_paired_by_seed(make):
     ]  # fmt: skip
 
 
+def shifted(record, points):
+    """The same run with so many points more."""
+    for by_setting in record.scores.values():
+        by_setting["class_il"]["accuracy"] += points
+    return record
+
+
 def test_one_pair_has_no_interval_and_many_need_no_note(make):
     (single,) = compare([make("er", s) for s in range(3)], [make("der++", 2)])
     assert notes(single)[0] == "Too few pairs: only seed 2 is in both, and an interval needs at least two."
     assert set(as_table(single).columns[4].cells) == {"–"}
     (many,) = compare([make("er", s) for s in range(5)], [make("der++", s) for s in range(5)])
     assert notes(many) == []
-    low, high = next(iter(as_table(many).columns[4].cells)).split(" to ")
-    assert float(low) < many.differences[0].mean < float(high)
+    for d, cell in zip(many.differences, as_table(many).columns[4].cells, strict=True):
+        low, high = map(float, cell.removesuffix(" *").split(" to "))
+        assert low < d.mean < high
+        assert cell.endswith(" *") == (low > 0 or high < 0)
+    (apart,) = compare([make("er", s) for s in range(2)], [shifted(make("er", s), 50 + s) for s in range(2)])
+    assert next(iter(as_table(apart).columns[4].cells)).endswith(" *")
 
 
 def test_each_stream_is_compared_on_its_own(make):
     gcil = {"stream": "gcil-made", "kind": "gcil"}
     found = compare([make("er"), make("er", **gcil), make("er", stream="s-alone")], [make("sgd"), make("sgd", **gcil)])
     assert [c.stream for c in found] == ["gcil-made", "s-made"]
+    assert alone([make("er"), make("er", stream="s-alone")], [make("er")]) == ["Only in A, left out: s-alone."]
+    assert alone([make("er")], [make("sgd")]) == []
     assert [d.measure for d in found[0].differences] == ["Class-IL accuracy", "Class-IL last", "Class-IL forgetting"]
     (joint,) = compare([make("joint", 0)], [make("er", 0)])
     assert [d.measure for d in joint.differences] == ["Class-IL accuracy", "Task-IL accuracy"]  # it forgets nothing

@@ -50,6 +50,9 @@ def varied(make, tmp_path):
         ("@dropout=none@seed=1", ["dense-1"]),
         ("/*-1@active=[0.9, 0.9, 0.9, 0.7]", ["ratios-1"]),
         ("@gamma=1", ["ratios-0", "ratios-1"]),
+        ("@active=[.9,.9,.9,.7]@seed=0", ["ratios-0"]),  # as --set takes them
+        ("@width=None@method=er", ["er-0", "er-1"]),
+        ("@precision=@seed=0@method=er", ["er-0"]),  # these have none
         ("@sparse=True@buffer=30@seed=0", ["preset-0", "ratios-0"]),
     ],
 )
@@ -59,19 +62,27 @@ def test_conditions_choose_among_runs(varied, condition, names):
     assert sorted(map(repr, chosen)) == sorted(map(repr, wanted))
 
 
-def test_a_path_with_the_sign_is_a_path_where_there_is_one(make, tmp_path):
-    (folder := tmp_path / "me@home").mkdir()
-    make("er").save(folder)
-    assert len(load([folder])) == 1
+def test_a_path_with_the_sign_is_a_path_as_far_as_there_is_one(make, tmp_path):
+    for method in ("er", "sgd"):
+        (folder := tmp_path / "me@home" / method).mkdir(parents=True)
+        make(method).save(folder)
+    home = tmp_path / "me@home"
+    assert len(load([home])) == 2
+    for chosen in ("me@home@method=er", "me@home/*@method=er", "me@home/e*", "me@home/er/record.json"):
+        assert [r.experiment["method"] for r in load([tmp_path / chosen])] == ["er"], chosen
 
 
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("@gamma=2", "meets gamma=2: there gamma is 0.15, 1.0$"),
+        ("@gamma=2", "meets @gamma=2: there gamma is 0.15 or 1.0$"),
         ("@spars=false", "did you mean 'sparse'"),
-        ("@seed", "'seed' is not a setting: write name=value"),
-        ("@sparse=false@preset", "meets preset: each has changes, such as dropout=none, sparse=false"),
+        ("@method=er@r=0.5", "no run in .*@method=er meets @r=0.5: they have no r$"),
+        ("@seed", "'@seed' is not a condition: write @name=value, or @preset"),
+        ("@", "'@' is not a condition"),
+        ("@sparse=0", "there sparse is false or true"),  # a word, not a number
+        ("@seed=true", "there seed is 0 or 1"),
+        ("@sparse=false@preset", "no run in .*@sparse=false meets @preset: all have changes, such as dropout=none"),
     ],
 )
 def test_conditions_that_no_run_meets_tell_what_there_is(varied, condition, message):

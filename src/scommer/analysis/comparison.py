@@ -69,6 +69,13 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
     return made
 
 
+def alone(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
+    """Notes on streams that only one side has."""
+    ours, theirs = ({r.stream["name"] for r in side} for side in (a, b))
+    sides = (("A", ours - theirs), ("B", theirs - ours))
+    return [f"Only in {side}, left out: {', '.join(sorted(streams))}." for side, streams in sides if streams]
+
+
 def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for stream in sorted({r.stream["name"] for r in records}):
@@ -77,7 +84,7 @@ def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
             labels = "; ".join(g.label for g in sets)
             raise UsageError(
                 f"{side} mixes settings on {stream} ({labels}): "
-                f"choose one with a pattern or a condition (@preset, @r=0.4)"
+                f"choose one with a pattern or a condition, as in runs@method=er@buffer=200 or runs@preset"
             )
         found[stream] = sets[0]
     return found
@@ -113,7 +120,7 @@ def as_table(one: Comparison) -> Table:
         table.add_column(column, justify="right")
     for d in one.differences:
         low, high = d.mean - d.margin, d.mean + d.margin
-        interval = "–" if math.isnan(d.margin) else f"{low:+.2f} to {high:+.2f}"
+        interval = "–" if math.isnan(d.margin) else f"{low:+.2f} to {high:+.2f}{' *' if d.clear else ''}"
         table.add_row(d.measure, f"{fmean(d.a):.2f}", f"{fmean(d.b):.2f}", f"{d.mean:+.2f}", interval, str(len(d.a)),
                       style="bold" if d.clear else "")  # fmt: skip
     return table

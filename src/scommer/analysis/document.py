@@ -19,8 +19,8 @@ TABLES = """## The paper's tables
 
 Accuracy in percent when all tasks are learned: the mean over tasks, or over the nested test sets of GCIL. Ours is the
 mean ± standard deviation (of a sample) over seeds. A star marks a mean further from the published one than two of its
-standard deviations and, where there are several seeds, than two of our own. Only numbers for which there are runs are
-shown: `scommer table main` shows all, `scommer reproduce main` runs what is missing.
+standard deviations (where the paper gives any) and, where there are several seeds, than two of our own. Only numbers
+for which there are runs are shown: `scommer table main` shows all, `scommer reproduce main` runs what is missing.
 """
 
 CHOICES = """## Batch-norm statistics of long-term memory

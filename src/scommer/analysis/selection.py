@@ -16,22 +16,37 @@ PRESET = "preset"
 def load(paths: Iterable[Path]) -> list[Record]:
     """The finished runs in these folders and below them, each once.
 
-    A path may be a pattern, and may end in conditions: `runs/*-er-*`, `runs@buffer=200@sparse=false`, or
-    `runs@preset` for those in which nothing was set beside the preset.
+    A path may be a pattern, and may end in conditions, all of which a run must meet: `runs/*-er-*`,
+    `runs@buffer=200@sparse=false`, or `runs@preset` for runs with nothing set beside the preset. They name
+    a setting, or stream, method, buffer, seed, variant, validation or precision.
     """
     records: dict[Path, Record] = {}
     for path in paths:
-        where, *conditions = (str(path),) if path.exists() else str(path).split("@")
+        where, conditions = _split(path)
         found = {folder.resolve(): Record.load(folder) for folder in _folders(Path(where))}
+        known = {name for r in found.values() for name in _facts(r)}
         for condition in conditions:
-            found = _select(found, condition, where)
+            found = _select(found, condition, where, known)
+            where += f"@{condition}"
         records |= found
     return list(records.values())
 
 
+def _split(path: Path) -> tuple[str, list[str]]:
+    """A path and its conditions: of a path that has the sign in it, as much as there is."""
+    pieces = str(path).split("@")
+    for n in range(len(pieces), 1, -1):
+        where = "@".join(pieces[:n])
+        if Path(where).exists() or glob(where):  # noqa: PTH207 - also an absolute one
+            return where, pieces[n:]
+    return pieces[0], pieces[1:]
+
+
 def _folders(path: Path) -> list[Path]:
+    if path.name == "record.json":
+        path = path.parent
     exists = path.exists()
-    below = [path] if exists else [Path(match) for match in sorted(glob(str(path)))]  # noqa: PTH207 - also an absolute one
+    below = [path] if exists else [Path(match) for match in sorted(glob(str(path)))]  # noqa: PTH207
     found = [folder for each in below for folder in find(each)]
     if not found:
         why = "there is no record.json in it or below it" if exists or below else "there is no such folder"
@@ -39,21 +54,35 @@ def _folders(path: Path) -> list[Path]:
     return found
 
 
-def _select(found: dict[Path, Record], condition: str, where: str) -> dict[Path, Record]:
+def _facts(record: Record) -> dict[str, Any]:
+    return record.settings | record.experiment | {"precision": record.device.get("precision")}
+
+
+def _select(found: dict[Path, Record], condition: str, where: str, known: set[str]) -> dict[Path, Record]:
     """Those runs that meet a condition; an error that tells what there is where none does."""
     if condition == PRESET:
         chosen = {folder: r for folder, r in found.items() if not changes(r)}
-        there = "each has changes, such as " + changes(next(iter(found.values())))
+        there = "all have changes, such as " + changes(next(iter(found.values())))
+    elif "=" not in condition:
+        raise UsageError(f"'@{condition}' is not a condition: write @name=value, or @preset")
     else:
         name, value = presets.parse(condition)
-        held = {folder: facts[name] for folder, r in found.items() if name in (facts := r.settings | r.experiment)}
-        if not held:
-            raise unknown("setting of these runs", name, {k for r in found.values() for k in r.settings | r.experiment})
-        chosen = {folder: found[folder] for folder, v in held.items() if v == value or presets.written(v) == str(value)}
-        there = f"there {name} is {', '.join(sorted({presets.written(v) for v in held.values()}))}"
+        if name not in known:
+            raise unknown("setting of these runs", name, known)
+        held = {folder: facts[name] for folder, r in found.items() if name in (facts := _facts(r))}
+        chosen = {folder: found[folder] for folder, v in held.items() if _same(v, value)}
+        values = sorted({presets.written(v) for v in held.values()})
+        there = f"there {name} is {' or '.join(values)}" if held else f"they have no {name}"
     if not chosen:
-        raise UsageError(f"no run in {where} meets {condition}: {there}")
+        raise UsageError(f"no run in {where} meets @{condition}: {there}")
     return chosen
+
+
+def _same(held: Any, wanted: Any) -> bool:
+    """Whether a setting has a value, as `--set` would take it."""
+    if isinstance(wanted, str):
+        return presets.written(held).lower() == wanted.lower()
+    return isinstance(held, bool) == isinstance(wanted, bool) and held == wanted
 
 
 def changed(record: Record) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def figure(
     ],
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Runs of one stream, or folders or patterns of them.", show_default=False),
+        typer.Argument(metavar="RUN", help="Runs of one stream: folders, or patterns in quotes.", show_default=False),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file (default: NAME.png).")
@@ -22,11 +22,14 @@ def figure(
 ) -> None:
     """Draw a figure from finished runs. Runs that differ only in their seed are averaged.
 
-    tasks: accuracy on each task after each, working and long-term memory. matrices: the same as heatmaps, methods
-    side by side. codes: filters by class, test activity beside P_s. recency: how likely each task is predicted.
-    stability: accuracy when learned against at the end. history: loss and accuracy over time.
+    * tasks: accuracy on each task after each, working and long-term memory.
+    * matrices: the same as heatmaps, methods side by side.
+    * codes: filters by class, test activity beside P_s.
+    * recency: how likely each task is predicted.
+    * stability: accuracy when learned against at the end.
+    * history: loss and accuracy over time.
 
-    Conditions choose among runs: 'runs@buffer=200@r=0.4', or 'runs@preset' where nothing was set beside the preset.
+    Conditions choose among runs, as in runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
     """
     from scommer.analysis import figures
     from scommer.analysis.selection import load
@@ -41,16 +44,18 @@ def compare(
     a: Annotated[
         Path,
         typer.Argument(
-            metavar="A", help="Runs: a folder or a pattern in quotes, with conditions or without.", show_default=False
+            metavar="A", help="Runs: a folder, or a pattern in quotes, with or without conditions.", show_default=False
         ),
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="What it is compared with.", show_default=False)],
 ) -> None:
     """Set the runs of A against those of B, paired by stream and seed.
 
-    The interval is Student's, 95 %, for the mean of the paired differences; where it leaves out 0 the row is bold.
+    The interval is Student's, 95 %, for the mean of the paired differences; where it leaves out 0 the row is bold and
+    has a star.
 
-    Such as:
+    Conditions choose among runs, which must meet them all; they name a setting, or stream, method, buffer, seed,
+    variant, validation or precision; @preset are runs with nothing set beside the preset. Such as:
 
     * scommer compare runs@method=scommer@buffer=200 runs@method=er@buffer=200
     * scommer compare runs@preset runs@r=0.4
@@ -58,10 +63,13 @@ def compare(
     from scommer.analysis import comparison
     from scommer.analysis.selection import load
 
-    for one in comparison.compare(load([a]), load([b])):
+    ours, theirs = load([a]), load([b])
+    for one in comparison.compare(ours, theirs):
         console.print(comparison.as_table(one))
         for note in comparison.notes(one):
             console.print(note, soft_wrap=True)
+    for note in comparison.alone(ours, theirs):
+        console.print(note, soft_wrap=True)
 
 
 def report(
@@ -69,7 +77,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN",
-            help="Runs, folders of runs, or patterns in quotes; with conditions such as @preset.",
+            help="Runs, folders of runs, or patterns in quotes.",
             show_default=False,
         ),
     ],
@@ -78,7 +86,8 @@ def report(
     """Write a report of finished runs as one HTML page that works offline.
 
     Results with mean ± deviation over seeds, settings and how they differ, every figure that the runs allow, and the
-    commands that make the runs again. Runs may be of several streams.
+    commands that make the runs again. Runs may be of several streams; conditions choose among them, as in
+    runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
     """
     from scommer.analysis import report as reports
     from scommer.analysis.selection import load

@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console
 from scommer.errors import ScommerError, UsageError
+
+if TYPE_CHECKING:
+    from scommer.reproduce import Wanted
 
 
 def run(
@@ -176,11 +179,11 @@ def reproduce(
     """
     from scommer import reproduce as sittings
     from scommer.methods import METHODS
-    from scommer.progress import clock, watch_for
+    from scommer.progress import watch_for
 
     todo = sittings.wanted(
         name, seeds or [0, 1, 2], results, data,
-        streams=streams or (), methods=methods or (), buffers=buffers or (),
+        streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,
     )  # fmt: skip
     table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
     for w in todo:
@@ -188,15 +191,12 @@ def reproduce(
         changes = ", ".join(f"{k}={v}" for k, v in e.settings.items())
         buffer = str(e.buffer) if METHODS[e.method].draws else "–"
         state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
-        table.add_row(str(e.stream), e.method, buffer, str(e.seed), changes, f"{w.steps:,}", state)
+        steps = f"{w.steps:,}" if w.steps else "–"
+        table.add_row(str(e.stream), e.method, buffer, str(e.seed), changes, steps, state)
     missing = [w for w in todo if not w.done]
     if dry_run:
         console.print(table)
-    steps, ms = sum(w.left for w in missing), sittings.step_ms(results)
-    guess = f", about {clock(steps * ms / 1000)} at {ms:.1f} ms a step" if ms and missing else ""
-    console.print(
-        f"{len(todo) - len(missing)} of {len(todo)} runs are done; {len(missing)} to go, {steps:,} steps{guess}"
-    )
+    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
     if dry_run or not missing:
         return
     with _stoppable():
@@ -206,6 +206,23 @@ def reproduce(
             watch=watch_for(console), say=lambda line: console.print(line, markup=False, soft_wrap=True),
         )  # fmt: skip
     console.print(f"{finished} runs finished, {len(missing) - finished} to go")
+
+
+def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
+    """How many runs and steps, and how long they may take here, or on the device of the runs that are there."""
+    from scommer.device import choose_device, device_facts
+    from scommer.progress import clock
+    from scommer.reproduce import pace
+
+    said = f"{len(missing)} to go"
+    if not all(w.steps for w in missing):
+        return f"{said}; their steps are counted where the data is: scommer data get"
+    left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
+    said += f", {left:,} steps"
+    if missing and (found := pace(results, here)):
+        ms, where = found
+        said += f", about {clock(left * ms / 1000)} at {ms:.1f} ms a step" + (f" on {where}" if where != here else "")
+    return said
 
 
 class Stopped(ScommerError):

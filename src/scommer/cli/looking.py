@@ -2,13 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from scommer.cli.common import DeviceOption, PrecisionOption, console
 from scommer.errors import UsageError
+
+if TYPE_CHECKING:
+    from scommer.record import Record
+
+RESULTS = Path("results")
 
 
 def list_(
@@ -122,23 +127,22 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
 
 def table(
     name: Annotated[str, typer.Argument(help="main, memories, ablation or sensitivity.", show_default=False)],
-    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = Path("results"),
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = RESULTS,
     form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
     only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers for which there is no run yet.")] = False,
 ) -> None:
     """Set our runs beside a table of the paper.
 
     Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
-    standard deviations and, where there are several seeds, than two of our own.
+    standard deviations (where it gives any) and, where there are several seeds, than two of our own.
     """
     from scommer.analysis import tables
     from scommer.errors import unknown
-    from scommer.record import Record, find
 
     forms = {"markdown": tables.as_markdown, "csv": tables.as_csv, "latex": tables.as_latex}
     if form not in (*forms, "terminal"):
         raise unknown("form", form, (*forms, "terminal"))
-    rows = tables.entries(name, (Record.load(folder) for folder in find(runs)))
+    rows = tables.entries(name, _records(runs))
     rows = [e for e in rows if e.ours] if only_done else rows
     if form == "terminal":
         console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
@@ -147,7 +151,7 @@ def table(
 
 
 def results(
-    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = Path("results"),
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = RESULTS,
 ) -> None:
     """Print all results as one Markdown document.
 
@@ -155,11 +159,17 @@ def results(
     folder's README.md says of them: `scommer results > docs/results.md`.
     """
     from scommer.analysis.document import document
-    from scommer.record import Record, find
 
     reading = runs / "README.md"
-    records = [Record.load(folder) for folder in find(runs)]
-    print(document(records, reading.read_text() if reading.exists() else ""), end="")
+    print(document(_records(runs), reading.read_text() if reading.exists() else ""), end="")
+
+
+def _records(runs: Path) -> "list[Record]":
+    """The runs of a folder, pattern or condition; none where the usual folder has none yet."""
+    from scommer.analysis.selection import load
+    from scommer.record import find
+
+    return load([runs]) if runs != RESULTS or find(runs) else []
 
 
 def bench(
@@ -182,7 +192,7 @@ def bench(
 ) -> None:
     """Time a training step here: alone, side by side, and against its bare convolutions."""
     from scommer.bench import COHORTS, bench as measure
-    from scommer.device import choose_device, choose_precision
+    from scommer.device import choose_device, choose_precision, kept_memory
     from scommer.errors import unknown
     from scommer.methods import METHODS
 
@@ -192,16 +202,11 @@ def bench(
     exact = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
     sizes = tuple(cohorts) if cohorts else COHORTS
-    measured = measure(
-        method,
-        network=chosen,
-        classes=classes,
-        device=where,
-        precision=exact,
-        steps=steps,
-        cohorts=sizes,
-        levers=levers,
-    )
+    with kept_memory(where):
+        measured = measure(
+            method, network=chosen, classes=classes, device=where, precision=exact,
+            steps=steps, cohorts=sizes, levers=levers,
+        )  # fmt: skip
     if as_json:
         print(json.dumps(measured.as_dict(), indent=1))
         return

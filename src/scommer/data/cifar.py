@@ -8,7 +8,7 @@ import numpy as np
 
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.fetch import SOURCES, md5_of
-from scommer.errors import UsageError, unknown
+from scommer.errors import NoData, UsageError, unknown
 
 # Published md5 sums, in the order: training files, test file, file of class names.
 MD5 = {
@@ -53,7 +53,7 @@ def load_cifar(name: str, root: Path) -> Dataset:
 
 def _check_files(name: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise UsageError(
+        raise NoData(
             f"no folder {folder}: run 'scommer data get {name}', "
             f"or point --data or SCOMMER_DATA at the folder that holds {folder.name}"
         )
