@@ -38,6 +38,12 @@ def test_of_several_settings_those_are_named_that_are_not_the_presets(make):
         "SCoMMER, dropout none, sparse false",
         "SCoMMER, dropout none",
     }
+    without = [run(dropout="none", **change) for change in ({}, {"sparse": False}, {"long_term": False})]
+    assert {g.label for g in groups(without)} == {  # none of them is the preset
+        "SCoMMER, long_term true, sparse true",
+        "SCoMMER, sparse false",
+        "SCoMMER, long_term false",
+    }
     assert {g.label for g in groups(runs[::2])} == {"SCoMMER, dropout last", "SCoMMER, dropout none"}
 
 

@@ -96,6 +96,8 @@ def label(record: Record, others: Sequence[Record]) -> str:
               and r.experiment["method"] == method]  # fmt: skip
     differ = [name for name, v in record.settings.items() if any(rival.get(name) != v for rival in rivals)]
     if len(differ) > 1:  # what is as in the preset goes without saying
-        differ = [name for name in differ if name in changed(record)]
-        parts += [] if differ else [PRESET]
+        unlike = changed(record)
+        if not unlike:
+            return ", ".join([*parts, PRESET])
+        differ = [name for name in differ if name in unlike] or differ
     return ", ".join(parts + [f"{name} {written(record.settings[name])}" for name in differ])

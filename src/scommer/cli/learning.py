@@ -60,9 +60,9 @@ def run(
         bool, typer.Option("--fresh", help="Begin anew, even if this run is finished or half done.")
     ] = False,
     precision: PrecisionOption = None,
-    capture: Annotated[
-        bool, typer.Option("--capture/--no-capture", help="On a GPU, replay each step as one CUDA graph.")
-    ] = True,
+    no_capture: Annotated[
+        bool, typer.Option("--no-capture", help="On a GPU, launch kernels one by one, not each step as one CUDA graph.")
+    ] = False,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Save and stop after this long; the same command goes on.")
     ] = None,
@@ -102,7 +102,7 @@ def run(
             records = running.run_together(
                 wanted, out=out, data=data, device=device, watch=watch_for(console),
                 checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
-                precision=precision, capture=capture, minutes=minutes, log=log,
+                precision=precision, capture=not no_capture, minutes=minutes, log=log,
             )  # fmt: skip
     except running.Failed as e:  # those that did not fail are shown
         records, failure = e.records, e
