@@ -25,14 +25,15 @@ def figure(groups: Sequence[Group]) -> Figure:
     ax = made.subplots()
     width = 0.8 / len(groups)
     handles: list[Any] = []
-    for n, (group, look) in enumerate(zip(groups, style.looks(groups), strict=True)):
+    for n, (group, look, turn) in enumerate(zip(groups, style.looks(groups), style.turns(groups), strict=True)):
         p = 100 * group.arrays(f"class_probability/{group.inference}")  # [S, C]
         members = [last == t for t in range(len(tasks))]
         mean, std = style.mean_std(
             np.stack([(p[:, m].mean(1) if m.any() else 0 * p[:, 0]) if nested else p[:, m].sum(1) for m in members], 1)
         )
         x = np.arange(len(tasks)) + (n - (len(groups) - 1) / 2) * width
-        bars = ax.bar(x, mean, width, label=group.label, color=look["color"], edgecolor="white", linewidth=0.3)
+        bars = ax.bar(x, mean, width, label=group.label, color=look["color"], edgecolor="white", linewidth=0.3,
+                      hatch=style.HATCHES[turn % len(style.HATCHES)])  # fmt: skip
         if len(p) > 1:
             ax.errorbar(x, mean, std, linestyle="none", color="0.2", elinewidth=0.6, capsize=1)
         handles.append(bars)

@@ -25,6 +25,7 @@ COLOURS = {
 }  # fmt: skip
 OTHER = "#E69F00"
 MARKERS = ("o", "s", "^", "D", "v")
+HATCHES = ("", "", "", "////", "....")  # of bars, where shades come near each other
 ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # dashes of memories
 
 
