@@ -55,6 +55,16 @@ def test_the_numbers_are_those_of_the_paper(label: str) -> None:
     assert ours == found
 
 
+def test_a_mean_over_runs_of_several_precisions_is_told() -> None:
+    runs = [record("s-cifar10", "scommer", 200, seed, 67.0) for seed in range(3)]
+    for run, precision in zip(runs, ("bf16", "tf32", "bf16"), strict=True):
+        run.device["precision"] = precision
+    told = "runs of several precisions: scommer, 200 on s-cifar10 (bf16, tf32)"
+    rows = tables.entries("main", runs)
+    assert tables.as_markdown(rows).endswith(f"\n{told}\n")
+    assert told not in tables.as_markdown(tables.entries("main", runs[::2]))
+
+
 def test_ours_is_the_mean_and_deviation_over_seeds() -> None:
     runs = [record("s-cifar10", "scommer", 200, seed, a) for seed, a in ((2, 70.0), (0, 67.0), (1, 68.0))]
     entries = [e for e in tables.entries("main", runs) if e.ours]

@@ -34,6 +34,7 @@ class Entry:
     paper_std: float | None
     ours: tuple[float, ...] = field(default=())  # a value a seed
     authors: str | None = None  # where a method's own authors report it, if it is theirs and not the paper's
+    precisions: tuple[str, ...] = ()  # of our runs
 
     @property
     def mean(self) -> float:
@@ -78,7 +79,8 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
             stream, setting = column.split("/")
             found = [r for r in records if _belongs(r, stream, row)]
             ours = tuple(r.accuracy(row.get("memory"), setting) for r in sorted(found, key=_seed))
-            made.append(Entry(_label(row), stream, setting, *_published(value), ours))
+            kinds = tuple(sorted({r.device.get("precision", "") for r in found}))
+            made.append(Entry(_label(row), stream, setting, *_published(value), ours, precisions=kinds))
             if theirs := row.get("authors", {}).get(column):
                 label, source = f"{_label(row)}, by its authors", numbers["authors"][row["method"]]
                 made.append(Entry(label, stream, setting, *_published(theirs), ours, source))
@@ -146,8 +148,10 @@ def _cells(entry: Entry) -> tuple[str, ...]:
 
 
 def _notes(rows: Sequence[Entry]) -> list[str]:
-    """Where the numbers come from that are not the paper's."""
-    return [f"by its authors: {source}" for source in sorted({e.authors for e in rows if e.authors})]
+    """Where the numbers come from that are not the paper's, and which of ours mix precisions."""
+    mixed = [f"{e.row} on {e.stream} ({', '.join(e.precisions)})" for e in rows if len(e.precisions) > 1]
+    sources = [f"by its authors: {source}" for source in sorted({e.authors for e in rows if e.authors})]
+    return sources + ([f"runs of several precisions: {'; '.join(dict.fromkeys(mixed))}"] if mixed else [])
 
 
 def spread(mean: float, std: float | None) -> str:
