@@ -13,7 +13,8 @@ from scommer.experiment import Plan
 from scommer.learner import Learner
 from scommer.record import Record, find
 from scommer.reproduce import Wanted, cohorts, pace, run_missing, wanted
-from scommer.running import TimeUp, Watch
+from scommer.running import TimeUp
+from scommer.underway import Watch
 
 QUICK = {"epochs": 1, "width": 4}
 

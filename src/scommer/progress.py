@@ -7,7 +7,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
-from scommer.running import Watch
+from scommer.underway import Watch
 
 
 class Pace:

@@ -13,8 +13,9 @@ from scommer.errors import NoData, RunError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.methods import METHODS
 from scommer.record import Record, find
-from scommer.running import TimeUp, Watch, run_together
+from scommer.running import TimeUp, run_together
 from scommer.streams import Stream
+from scommer.underway import Watch
 
 
 @dataclass(frozen=True)

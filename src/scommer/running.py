@@ -1,6 +1,5 @@
 """Running experiments to their records: side by side, with checkpoints, resumable at any moment."""
 
-import json
 import signal
 import threading
 import time
@@ -8,35 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
 from pathlib import Path
-from typing import Any
 
-import safetensors.torch
-import torch
-
-from scommer import checkpoint, record as records
-from scommer.device import Precision, choose_device, choose_precision, kept_memory
+from scommer import checkpoint
+from scommer.device import choose_device, choose_precision, kept_memory
 from scommer.errors import RunError, ScommerError, unknown
-from scommer.experiment import Experiment, Plan, prepare
-from scommer.files import write_atomically
-from scommer.harvest import final_weights, record_of
-from scommer.learner import Learner, Moment
-from scommer.logs import LOGS, open_log
+from scommer.experiment import Experiment, prepare
+from scommer.logs import LOGS
 from scommer.record import Record
 from scommer.streams import Stream
+from scommer.underway import Run, Watch
 
 SHOWN = 5.0  # seconds between two tellings of how far a run is
-
-
-class Watch:
-    """What follows a run, or the longest of several side by side. This one says nothing."""
-
-    def begin(self, plan: Plan, learner: Learner, together: int) -> None: ...
-
-    def moment(self, learner: Learner, moment: Moment) -> None: ...
-
-    def warn(self, message: str) -> None: ...
-
-    def end(self) -> None: ...
 
 
 def run(
@@ -132,7 +113,7 @@ def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool) -> Record 
     return Record.load(folder)
 
 
-def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds: float) -> None:
+def _drive(runs: list[Run], watch: Watch, every: float, weights: bool, seconds: float) -> None:
     """A step of each run in turn until each has its record, or a failure, or the seconds are over."""
     end = time.monotonic() + seconds
     going = {run: run.learner.learn() for run in runs}
@@ -170,124 +151,6 @@ def _drive(runs: list["Run"], watch: Watch, every: float, weights: bool, seconds
             if this.log:
                 this.log.close()
         watch.end()
-
-
-class Run:
-    """One experiment on its way to a record, taken up from its last checkpoint where there is one."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        device: torch.device,
-        precision: Precision,
-        watch: Watch,
-        folder: Path | None,
-        capture: bool,
-        log: str | None,
-    ) -> None:
-        e = plan.experiment
-        self.plan, self.folder = plan, folder
-        self.record: Record | None = None
-        self.failure: ScommerError | None = None
-        self.learner = Learner(
-            plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
-            device=device, precision=precision, capture=capture,
-        )  # fmt: skip
-        self.story: dict[str, Any] = {"started": records.now(), "seconds": 0.0, "sources": [records.sources()]}
-        if folder and (saved := checkpoint.load(folder, watch.warn)):
-            self._take_up(*saved)
-            if self.story["sources"][-1] != records.sources():
-                watch.warn("the code has changed since this run was begun: its record will say so")
-                self.story["sources"].append(records.sources())
-        self.begun = self.kept = time.monotonic()
-        self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
-        self.saved = self.learner.steps[0]
-        self.show()
-        warmup = plan.settings.get("warmup", 0)
-        if plan.training.epochs <= warmup + 1 and plan.settings.get("dropout", "none") != "none":
-            watch.warn(f"{plan.training.epochs} epochs end within the warm-up of semantic dropout: --set warmup=…")
-
-    def note(self, moment: Moment) -> None:
-        """Logs what a moment brought: the loss of an epoch, the accuracies after a task."""
-        learner = self.learner
-        if not self.log or moment == "step":
-            return
-        values = {}
-        if moment == "epoch":
-            values["loss"] = learner.curve[-1]
-        else:
-            known = len(learner.stream.tasks) if learner.method.joint else learner.task
-            for view, rows in learner.scores.items():
-                for setting in self.plan.stream.settings:
-                    row = getattr(rows[-1], setting)
-                    values[f"{view}/{setting}/mean"] = float(row[:known].mean())
-                    values |= {f"{view}/{setting}/task {i + 1}": float(a) for i, a in enumerate(row[:known])}
-        self.log.scalars(learner.steps[0], values)
-
-    def steps_left(self) -> int:
-        """How many steps are still to go."""
-        done, steps = self.learner.steps
-        return steps - done
-
-    def _take_up(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        for name, here in self._where().items():
-            if values.get(name, here) != here:
-                raise RunError(
-                    f"the run in {self.folder} was begun with --{name} {values[name]}, not {here}: "
-                    f"go on with that, or begin anew with --fresh"
-                )
-        try:
-            self.learner.restore(tensors, values)
-            self.story = {name: values[name] for name in self.story}
-        except (KeyError, RuntimeError) as e:
-            raise RunError(
-                f"the checkpoint in {self.folder} is of another version ({e}): begin anew with --fresh"
-            ) from e
-
-    def told(self) -> dict[str, Any]:
-        """When it was begun, how long it took, by which code, where."""
-        return {**self.story, **self._where(), "seconds": self.story["seconds"] + time.monotonic() - self.begun}
-
-    def _where(self) -> dict[str, str]:
-        return {"device": self.learner.device.type, "precision": self.learner.precision}
-
-    def keep(self) -> None:
-        """Leaves a checkpoint, never of a broken state."""
-        if not self.folder:
-            return
-        self.learner.mean_loss()
-        tensors, values = self.learner.state()
-        checkpoint.save(self.folder, tensors, values | self.told())
-        self.kept, self.saved = time.monotonic(), self.learner.steps[0]
-        self.show()
-
-    def show(self) -> None:
-        """What `scommer show` says of a run that is not finished, and how much of it is saved."""
-        self.shown = time.monotonic()
-        if self.folder:
-            learner = self.learner
-            progress = {
-                "name": self.plan.name,
-                "steps": learner.steps,
-                "saved": self.saved,
-                "task": learner.task,
-                "epoch": learner.epoch,
-                "tasks": len(learner.phases),
-                "epochs": self.plan.training.epochs,
-                "scores": {view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
-            }
-            write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
-
-    def finish(self, weights: bool, together: int) -> None:
-        """Writes the record, and the weights where wanted, and clears away what is no longer needed."""
-        record = record_of(self.plan, self.learner, self.told() | {"together": together})
-        if self.folder:
-            if weights:
-                content = safetensors.torch.save(final_weights(self.learner))
-                write_atomically(self.folder / "weights.safetensors", content)
-            record.save(self.folder)
-            checkpoint.clear(self.folder)
-        self.record = record
 
 
 class Failed(RunError):

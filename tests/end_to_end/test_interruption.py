@@ -19,7 +19,8 @@ from scommer.data import load
 from scommer.experiment import Experiment, Plan
 from scommer.learner import Learner, Moment
 from scommer.record import Record
-from scommer.running import Watch, run, run_together
+from scommer.running import run, run_together
+from scommer.underway import Watch
 
 pytestmark = pytest.mark.long
 
