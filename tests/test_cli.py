@@ -329,7 +329,9 @@ def test_reproduce_lists_what_a_table_needs(
         capsys, "reproduce", "ablation", "--seeds", "0", "1", "--runs", results, "--data", root, "--dry-run"
     )
     assert code == 0, err
-    to_go = "1 of 10 runs are done; 9 to go, 702,000 steps, about 14:19 at 1.2 ms a step on NVIDIA H200"  # 9 · 802.17 s
+    to_go = (
+        "1 of 10 runs are done; 9 to go, 702,000 steps, about 14:19 at 1.2 ms a step on NVIDIA H200"  # 9 · 572.94 s / 6
+    )
     assert to_go in " ".join(out.split())
     part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
     code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")

@@ -34,14 +34,14 @@ def held(**environment: str) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of GNU")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the C library of GNU (glibc)")
 def test_memory_that_a_step_frees_is_kept_for_the_next_until_the_end() -> None:
     before, inside, after = held()
     assert inside > before + 180
     assert after < before + 50
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of GNU")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the C library of GNU (glibc)")
 def test_what_the_environment_says_of_memory_is_left_alone() -> None:
     before, inside, _ = held(MALLOC_TRIM_THRESHOLD_="1000000")
     assert inside < before + 50

@@ -41,8 +41,8 @@ def choose_device(wanted: str | None) -> torch.device:
 def kept_memory(device: torch.device) -> Iterator[None]:
     """In here a process that computes on a CPU keeps what it frees, and gives it back at the end.
 
-    A step asks for the same again, and to get it anew from the system takes about a tenth of a small network's step.
-    With GNU's C library alone, and unless the environment tells it how to do.
+    A step asks for the same again, and would have to wait until the system has found and cleared it. With GNU's C
+    library alone, and unless the environment tells it how to do.
     """
     libc = None
     if device.type == "cpu" and platform.libc_ver()[0] == "glibc" and not MALLOC & os.environ.keys():

@@ -75,11 +75,7 @@ def compare(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN",
-            help="Runs, folders of runs, or patterns in quotes.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="RUN", help="Runs, folders of runs, or patterns in quotes.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
 ) -> None:
