@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -230,7 +231,12 @@ def _graph(work: Callable[[], None], device: torch.device) -> Callable[[], None]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         work()
-    return graph.replay
+    return partial(_replay, graph, work)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, work: Callable[[], None]) -> None:
+    """Replays the work's graph, which does not hold the tensors that the work reads: `work` does."""
+    graph.replay()
 
 
 def _passes(learner: Learner) -> tuple[int, int]:
