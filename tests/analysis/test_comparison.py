@@ -42,6 +42,17 @@ def test_runs_are_paired_by_seed(make):
     ]  # fmt: skip
 
 
+def test_sides_that_differ_in_precision_alone_are_told_apart(make):
+    half, full = [make("er", s) for s in (0, 1)], [make("er", s) for s in (0, 1)]
+    assert compare(half, full)[0].labels == ("ER", "ER")
+    for r, precision in zip(half + full, ["bf16"] * 2 + ["fp32"] * 2, strict=True):
+        r.device["precision"] = precision
+    assert compare(half, full)[0].labels == ("ER, bf16", "ER, fp32")
+    half[1].device["precision"] = "tf32"
+    assert compare(half, full)[0].labels[0] == "ER, bf16/tf32"
+    assert compare(half, [make("der++", s) for s in (0, 1)])[0].labels == ("ER", "DER++")
+
+
 def shifted(record, points):
     """The same run with so many points more."""
     for by_setting in record.scores.values():

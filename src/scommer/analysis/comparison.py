@@ -102,9 +102,19 @@ def _compare(stream: str, a: Group, b: Group) -> Comparison:
             values = [[_score(runs[s], setting, measure) for s in seeds] for runs in (ours, theirs)]
             if seeds and not any(math.isnan(v) for side in values for v in side):
                 differences.append(Difference(f"{name} {MEASURES[measure]}", tuple(values[0]), tuple(values[1])))
-    both = [g.records[0] for g in (a, b)]
     alone = tuple(s for s in ours if s not in theirs), tuple(s for s in theirs if s not in ours)
-    return Comparison(stream, (label(both[0], both), label(both[1], both)), tuple(seeds), alone, tuple(differences))
+    return Comparison(stream, _labels(a, b), tuple(seeds), alone, tuple(differences))
+
+
+def _labels(a: Group, b: Group) -> tuple[str, str]:
+    """Names that tell the sides apart, by their precision where nothing else does."""
+    both = [g.records[0] for g in (a, b)]
+    ours, theirs = (label(r, both) for r in both)
+    if ours == theirs:
+        one, other = ("/".join(sorted({r.device.get("precision", "") for r in g.records})) for g in (a, b))
+        if one != other:
+            return f"{ours}, {one}", f"{theirs}, {other}"
+    return ours, theirs
 
 
 def _score(record: Record, setting: str, measure: str) -> float:
