@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from scommer.bench import bench
 from scommer.data import load
 from scommer.device import Precision
 from scommer.experiment import Experiment
@@ -178,6 +179,13 @@ def test_two_passes_of_one_loss_give_both_gradients_in_bf16() -> None:
     working.descend(passes[0]() + passes[1](), 0.0)
     both = apart[0] + apart[1]
     assert (working.grad - both).norm() / both.norm() < 0.02
+
+
+def test_the_bench_measures_a_gpu() -> None:
+    measured = bench("scommer", network="small", device="cuda", precision="bf16", steps=5, cohorts=(1, 2))
+    assert all(t.ms > 0 for t in measured.timings)
+    assert measured.floor_ms > 0
+    assert measured.bare_ms > 0
 
 
 def test_a_run_in_bf16_learns(tmp_path: Path) -> None:

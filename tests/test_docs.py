@@ -204,7 +204,7 @@ def test_the_speed_in_the_readme_is_that_of_the_document() -> None:
 def test_what_each_lever_gains_is_that_of_the_record() -> None:
     section = (ROOT / "docs/performance.md").read_text().split("| left out |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| ([^|]+) \| ([\d.]+) \|", section, re.M)
-    _, times = benched("h200-scommer")
+    _, times = benched("h200-levers")
     rest = {
         "nothing": "compiled",
         "small": "captured",
@@ -231,16 +231,24 @@ def test_the_speed_on_a_cpu_is_that_of_the_records() -> None:
 
 
 def test_the_precisions_that_are_compared_are_those_of_the_records() -> None:
-    told = re.search(
-        r"seed 0 has ([\d.]+) in bf16 and ([\d.]+) in TF32, working memory ([\d.]+) and ([\d.]+)",
-        (ROOT / "docs/performance.md").read_text(),
-    )
-    assert told
-    for i, (folder, precision) in enumerate((("results", "bf16"), ("docs/precision", "tf32"))):
-        record = Record.load(ROOT / folder / "s-cifar10-scommer-200-seed0-00ca1b")
-        assert record.device["precision"] == precision
-        assert told[i + 1] == as_told(record.accuracy(), told[i + 1])
-        assert told[i + 3] == as_told(record.accuracy("working"), told[i + 3])
+    half = load([Path(f"{ROOT}/results@method=scommer@stream=s-cifar10@buffer=200@preset@precision=bf16")])
+    full = load([ROOT / "docs" / "precision"])
+    (found,) = compare(half, full)
+    assert (found.seeds, found.labels) == ((0, 1, 2), ("SCoMMER, bf16", "SCoMMER, tf32"))
+    d = found.differences[0]
+    told = " ".join((ROOT / "docs/performance.md").read_text().split())
+    assert f"long-term memory has {statistics.fmean(d.a):.2f}, {69.19 - statistics.fmean(d.a):.2f} under" in told
+    assert f"missed by {68.19 - statistics.fmean(d.a):.2f}" in told
+    assert f"have {statistics.fmean(d.b):.2f}: seed by seed" in told
+    assert f"between {d.margin - d.mean:.1f} points less and {d.mean + d.margin:.1f} more" in told
+    reading = (ROOT / "results" / "README.md").read_text()
+    anew = statistics.fmean(r.accuracy("long_term/recalibrated") for r in full)
+    assert f"give {anew:.1f} on S-CIFAR10 with 200 (three seeds, in TF32" in reading
+    assert f"three seeds in TF32 have {statistics.fmean(d.b):.1f}" in reading
+    working = [{r.experiment["seed"]: r.accuracy("working") for r in runs} for runs in (half, full)]
+    means = [statistics.fmean(side.values()) for side in working]
+    assert f"Working memory has {means[0]:.2f} in bf16 and {means[1]:.2f} in TF32" in told
+    assert "(by {:.1f}, {:.1f} and {:.1f})".format(*(working[1][s] - working[0][s] for s in range(3))) in told
 
 
 def test_the_figures_are_what_their_commands_draw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
