@@ -169,8 +169,10 @@ def test_damaged_arrays_are_an_error_that_names_the_file(tmp_path, harm):
     made().save(tmp_path)
     path = tmp_path / "arrays.npz"
     path.write_bytes(harm(path.read_bytes()))
+    record = Record.load(tmp_path)
+    assert record.accuracy() == 50.125  # which is not lost
     try:
-        Record.load(tmp_path)
+        len(record.arrays)
         said = "nothing"
     except Exception as e:  # numpy may leave the file open: that shows once the error is let go
         said = f"{type(e).__name__}: {e}"

@@ -4,9 +4,10 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -43,7 +44,7 @@ class Record:
     device: dict[str, Any]
     times: dict[str, Any]
     format: int = FORMAT
-    arrays: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def matrix(self, memory: str | None = None, setting: str = "class_il") -> np.ndarray:
         """R[t, i] of a memory (the one that answers, unless named)."""
@@ -79,13 +80,38 @@ class Record:
             raise UsageError(f"{folder} holds no finished run: there is no record.json in it") from None
         except (ValueError, TypeError) as e:
             raise UsageError(f"{path} is not a record of this version: {e}; run it again with --fresh") from None
-        if (path := folder / "arrays.npz").exists():
-            try:
-                with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-                    made.arrays = dict(arrays)
-            except (OSError, ValueError, EOFError, BadZipFile) as e:
-                raise UsageError(f"{path} is damaged ({e}): run the experiment again with --fresh") from None
+        made.arrays = _Arrays(folder / "arrays.npz")
         return made
+
+
+class _Arrays(Mapping[str, np.ndarray]):
+    """The arrays in a file, if there is one; they are unpacked for whoever asks for one, and most need none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._packed = path.read_bytes() if path.exists() else None
+        except OSError as e:
+            raise UsageError(f"{path} cannot be read: {e.strerror}") from None
+
+    @cached_property
+    def _held(self) -> dict[str, np.ndarray]:
+        if self._packed is None:
+            return {}
+        try:
+            with np.load(BytesIO(self._packed), allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (ValueError, EOFError, BadZipFile, OSError) as e:
+            raise UsageError(f"{self._path} is damaged ({e}): run the experiment again with --fresh") from None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
 
 
 def find(root: Path) -> list[Path]:
