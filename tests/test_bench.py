@@ -48,7 +48,7 @@ def small(method: str) -> Learner:
         ("er", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6}),
         ("der++", {("forward", 96): 6, ("input", 96): 5, ("weight", 96): 6}),
         ("scommer", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6, ("forward", 32): 6}),
-        ("cls-er", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6, ("forward", 32): 12}),
+        ("cls-er", {("forward", 96): 6, ("input", 96): 5, ("weight", 96): 6, ("forward", 32): 12}),
     ],
 )
 def test_the_floor_and_the_networks_do_the_convolutions_of_a_step(method: str, expected: dict[Any, int]) -> None:

@@ -241,8 +241,8 @@ def _replay(graph: torch.cuda.CUDAGraph, work: Callable[[], None]) -> None:
 
 def _passes(learner: Learner) -> tuple[int, int]:
     """Images that a step trains on, and images that other memories answer for."""
-    t, mind = learner.training, learner.mind
-    return t.batch + learner.method.draws * t.replay, t.replay * len(mind.long_term)
+    t, method = learner.training, learner.method
+    return t.batch + method.draws * method.passes * t.replay, t.replay * len(learner.mind.long_term)
 
 
 def networks_alone(learner: Learner) -> Callable[[], None]:

@@ -176,6 +176,7 @@ def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
     mind = mind_of(method)
     twin = Twin(mind)
     outcome = method.loss(mind, TASK, (FIRST,))
+    z_m = twin.network(FIRST.x).logits  # alone, as the others answer
     z = twin.network(torch.cat([TASK.x, FIRST.x])).logits
     plastic, stable = (twin.slow[name](FIRST.x).logits for name in ("plastic", "stable"))
     target, choices = [], []
@@ -185,7 +186,14 @@ def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
         choices.append(bool(better))
     assert 0 < sum(choices) < 5  # both kinds occur
     same(outcome.logits, z[:7])
-    twin.check(mind, outcome, ce(z, torch.cat([TASK.y, FIRST.y])) + 0.4 * mse(z[7:], torch.stack(target)))
+    twin.check(mind, outcome, ce(z, torch.cat([TASK.y, FIRST.y])) + 0.4 * mse(z_m, torch.stack(target)))
+
+
+def test_cls_er_memories_that_are_still_equal_agree():
+    """So long as the three have the same weights, there is nothing to be consistent about."""
+    mind = CLSER().mind(WORKSHOP)
+    without, whole = (CLSER(reg=reg).loss(mind, TASK, (FIRST,)).loss for reg in (0.0, 100.0))
+    same(without, whole)
 
 
 def test_cls_er_consolidates_each_memory_at_its_own_rate():

@@ -107,6 +107,7 @@ class Method:
     """
 
     draws: ClassVar[int] = 0  # independent replay batches a step
+    passes: ClassVar[int] = 1  # times that working memory sees each of them
     joint: ClassVar[bool] = False  # learns all tasks at once
     averages: ClassVar[bool] = False  # has memories that average weights, with a decay `alpha`
 

@@ -17,7 +17,10 @@ from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, i
 
 @dataclass(frozen=True)
 class CLSER(Method):
-    """CE over both batches + reg · MSE against the logits of the memory that knows the true class better."""
+    """CE over both batches + reg · MSE against the logits of the memory that knows the true class better.
+
+    As published, the logits that are compared come from a pass of the recalled images alone, for all three memories.
+    """
 
     reg: float = 0.15  # weight of consistency
     r_plastic: float = 0.3  # how often the plastic memory is consolidated
@@ -26,6 +29,7 @@ class CLSER(Method):
     ramp: bool = True  # decay grows from 0.5
 
     draws: ClassVar[int] = 1
+    passes: ClassVar[int] = 2
     averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -42,11 +46,11 @@ class CLSER(Method):
         return Mind(working, make.episodic(), slow)
 
     def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        x, y = interleave(task, *recalled)
-        z, fired = mind.working(x)
-        n = len(task.y)
-        slow = [mind.long_term[m].retrieve(b.x, b.ready) for b in recalled for m in ("plastic", "stable")]
-        return Outcome(_consistent(z, y, slow, n, self.reg), z[:n], [f[:n] for f in fired])
+        x, y = interleave(*recalled, task, *recalled)  # a pass of the recalled alone, then one of all
+        n, m = sum(len(b.y) for b in recalled), len(task.y)
+        z, fired = mind.working(x, parts=(n, m + n) if n else None)
+        slow = [mind.long_term[name].retrieve(b.x, b.ready) for b in recalled for name in ("plastic", "stable")]
+        return Outcome(_consistent(z, y, slow, n, self.reg), z[n : n + m], [f[n : n + m] for f in fired])
 
     def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
         for name, r in (("plastic", self.r_plastic), ("stable", self.r_stable)):
@@ -59,9 +63,9 @@ class CLSER(Method):
 
 @compiled
 def _consistent(z: Tensor, y: Tensor, slow: list[Tensor], n: int, reg: float) -> Tensor:
-    loss = cross_entropy(z, y)
+    loss = cross_entropy(z[n:], y[n:])
     if slow:
         plastic, stable = slow
-        p, s = (z_m.softmax(1).gather(1, y[n:, None]) for z_m in slow)  # [B, 1], of the true class
-        loss = loss + reg * mse_loss(z[n:], torch.where(p > s, plastic, stable))
+        p, s = (z_m.softmax(1).gather(1, y[:n, None]) for z_m in slow)  # [B, 1], of the true class
+        loss = loss + reg * mse_loss(z[:n], torch.where(p > s, plastic, stable))
     return loss
