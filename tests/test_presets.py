@@ -42,7 +42,7 @@ BASELINES = [
     ("s-cifar100", "er", 200, 50, {"lr": 0.1}),
     ("s-cifar100", "er", 500, 50, {"lr": 0.1}),
     ("s-cifar100", "der++", 200, 50, {"lr": 0.03, "alpha": 0.1, "beta": 0.5}),
-    ("s-cifar100", "der++", 500, 50, {"lr": 0.03, "alpha": 0.2, "beta": 0.5}),
+    ("s-cifar100", "der++", 500, 50, {"lr": 0.03, "alpha": 0.1, "beta": 0.5}),
     ("gcil-uniform", "sgd", 200, 100, {"lr": 0.1}),
     ("gcil-uniform", "joint", 200, 100, {"lr": 0.1}),
     ("gcil-uniform", "er", 200, 100, {"lr": 0.1}),
