@@ -77,13 +77,13 @@ def test_captured_equals_eager_over_fifty_steps(method: str) -> None:
     assert different(graph, plain) == []
 
 
-@pytest.mark.usefixtures("uncompiled")
-def test_a_resumed_run_equals_an_uninterrupted_one() -> None:
-    whole = advance(learner("scommer"), 60)
-    first = learner("scommer")
+@pytest.mark.parametrize("method", ["scommer", "sgd"])
+def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
+    whole = advance(learner(method), 60)
+    first = learner(method)
     advance(first, 25)
     tensors, values = first.state()
-    second = learner("scommer")
+    second = learner(method)
     second.restore({name: t.cpu() for name, t in tensors.items()}, values)
     assert different(whole, advance(second, 60)) == []
 

@@ -1,6 +1,8 @@
 """A step as one CUDA graph: the only file that knows CUDA graphs."""
 
-from collections.abc import Callable, Hashable, Iterable
+import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -27,7 +29,7 @@ def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
         key = (len(index), replay, offer)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= EAGER:
-            with compiling(seen[key] == EAGER):
+            with compiling():  # from the first on: a resumed run computes the same
                 step(index, replay, offer)
             return
         if key in graphs:
@@ -39,10 +41,22 @@ def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
                 graph.register_generator_state(generator)
             pool = next((g.pool() for g, _ in graphs.values()), None)  # one for all: they never run at once
             torch._C._cuda_clearCublasWorkspaces()  # each graph has its own: learners may share a stream of the pool
-            with compiling(), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
+            with compiling(), _uncollected(), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
                 step(slot, replay, offer)  # only recorded
             torch._C._cuda_clearCublasWorkspaces()
             graphs[key] = graph, slot
         graph.replay()
 
     return run
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """In here no garbage is collected: an old learner's graph must not be freed while a new one is recorded."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
