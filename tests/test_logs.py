@@ -55,6 +55,15 @@ def test_a_run_that_goes_on_has_each_point_once(tmp_path: Path) -> None:
     assert [v for _, v in curves["loss"]] == pytest.approx(expected(record)["loss"], rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_that_begins_anew_begins_its_curves_anew(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    run(QUICK, out=tmp_path, device="cpu", log="tensorboard")
+    record = run(QUICK, out=tmp_path, device="cpu", log="tensorboard", fresh=True)
+    curves = tensorboard_curves(tmp_path / record.name / "tensorboard")
+    assert [v for _, v in curves["loss"]] == pytest.approx(expected(record)["loss"], rel=1e-5)
+
+
 def test_a_package_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tool, module in (("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
         monkeypatch.setitem(sys.modules, module, None)

@@ -77,6 +77,8 @@ def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp
 def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> None:
     todo = wanted("main", [0], tmp_path)
     said: list[str] = []
+    with pytest.raises(UsageError, match="minutes = -1 is impossible"):
+        run_missing(todo, tmp_path, minutes=-1)
     assert run_missing(todo, tmp_path, minutes=0.0005, device="cpu", say=said.append) == 0
     assert len(said) == 1
     assert said[0].startswith("time is up")

@@ -74,4 +74,9 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"{folder} is in use by another process: wait for it, or give another --out") from None
-        yield
+        try:
+            yield
+        finally:
+            if [path.name for path in folder.iterdir()] == [".lock"]:  # nothing came of it
+                (folder / ".lock").unlink()
+                folder.rmdir()

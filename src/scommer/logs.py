@@ -40,7 +40,7 @@ class TensorBoard:
         if folder is None:
             raise UsageError("--log tensorboard writes into the run's folder: give one with --out")
         writer = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter
-        self.writer = writer(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+        self.writer = writer(str(folder / "tensorboard"), purge_step=step + 1 if step else 0)
         self.writer.add_text("settings", "\n".join(f"    {k} = {v}" for k, v in settings.items()))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

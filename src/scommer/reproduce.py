@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from scommer.analysis import tables
-from scommer.errors import NoData, RunError, unknown
+from scommer.errors import NoData, RunError, UsageError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.methods import METHODS
 from scommer.record import Record, find
@@ -130,6 +130,8 @@ def run_missing(
     say: Callable[[str], None] = print,
 ) -> int:
     """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
+    if minutes is not None and not minutes > 0:
+        raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
     end = inf if minutes is None else time.monotonic() + 60 * minutes
     before = len(find(results))
     for cohort in cohorts(todo, together):

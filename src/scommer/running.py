@@ -1,5 +1,6 @@
 """Running experiments to their records: side by side, with checkpoints, resumable at any moment."""
 
+import gc
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from scommer import checkpoint
 from scommer.device import choose_device, choose_precision, kept_memory
-from scommer.errors import RunError, ScommerError, unknown
+from scommer.errors import RunError, ScommerError, UsageError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.logs import LOGS
 from scommer.record import Record
@@ -18,6 +19,7 @@ from scommer.streams import Stream
 from scommer.underway import Run, Watch
 
 SHOWN = 5.0  # seconds between two tellings of how far a run is
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where its terminal is gone
 
 
 def run(
@@ -71,36 +73,47 @@ def run_together(
     """
     if log and log not in LOGS:
         raise unknown("log", log, LOGS)
+    if minutes is not None and not minutes > 0:
+        raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
+    if not checkpoint_seconds >= 0:
+        raise UsageError(f"checkpoint_seconds = {checkpoint_seconds:g} is impossible: give 0 or more")
+    if weights and not out:
+        raise UsageError("weights are kept in the run's folder: give one with out")
     watch, where = watch or Watch(), choose_device(device)
     exact = choose_precision(precision, where)
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
     names = [plan.name for plan in plans]
     made: dict[str, Record] = {}
+    failures: dict[str, ScommerError] = {}
     with ExitStack() as held:
         held.enter_context(kept_memory(where))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
             folder = Path(out) / name if out else None
-            if folder:
-                held.enter_context(checkpoint.locked(folder))
-                if record := _finished(folder, watch, weights, fresh):
-                    made[name] = record
-                    continue
-            runs.append(Run(plan, where, exact, watch, folder, capture, log))
+            try:
+                if folder:
+                    held.enter_context(checkpoint.locked(folder))
+                    if record := _finished(folder, watch, weights, fresh, {"precision": precision, "device": device}):
+                        made[name] = record
+                        continue
+                runs.append(Run(plan, where, exact, watch, folder, capture, log))
+            except ScommerError as e:
+                failures[name] = e
         if runs:
             _drive(runs, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
     made |= {run.plan.name: run.record for run in runs if run.record}
-    failures = {run.plan.name: run.failure for run in runs if run.failure}
-    if len(failures) == len(names) == 1:
-        raise failures[names[0]]
+    failures |= {run.plan.name: run.failure for run in runs if run.failure}
+    if len(failures) == len(set(names)) and len({str(e) for e in failures.values()}) == 1:
+        raise next(iter(failures.values()))
     if failures:
         raise Failed(failures, list(made.values()))
+    gc.collect()  # learners and their graphs know each other: what they hold of a GPU is free for what comes next
     return [made[name] for name in names]
 
 
-def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool) -> Record | None:
-    """The record of a run that needs no running."""
+def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool, asked: Mapping[str, str | None]) -> Record | None:
+    """The record of a run that needs no running: it was finished as it is asked for."""
     if fresh:
         checkpoint.clear(folder)
         for name in ("record.json", "arrays.npz", "weights.safetensors"):
@@ -110,7 +123,16 @@ def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool) -> Record 
     if weights and not (folder / "weights.safetensors").exists():
         watch.warn(f"{folder.name} was finished without keeping its weights: training again")
         return None
-    return Record.load(folder)
+    record = Record.load(folder)
+    was = {"precision": record.device.get("precision"), "device": record.device.get("type")}
+    for name, wanted in asked.items():
+        if wanted and was[name] and wanted.split(":")[0] != was[name]:
+            raise RunError(
+                f"the run in {folder} was finished with --{name} {was[name]}, not {wanted}: "
+                f"give another folder with --out, or begin anew with --fresh"
+            )
+    checkpoint.clear(folder)  # of a process that was killed when it had written the record
+    return record
 
 
 def _drive(runs: list[Run], watch: Watch, every: float, weights: bool, seconds: float) -> None:
@@ -136,21 +158,32 @@ def _drive(runs: list[Run], watch: Watch, every: float, weights: bool, seconds: 
                             this.keep()
                         elif moment == "task" or time.monotonic() - this.shown >= SHOWN:
                             this.show()
+                    except (BrokenPipeError, SystemExit):  # whoever read along is gone; the latter is rich's way
+                        asked.append(signal.SIGPIPE)
                     except ScommerError as e:
                         this.failure = e
                         del going[this]
                         if going:
                             watch.warn(f"{this.plan.name} failed, the others go on: {e}")
                             lead = max(going, key=Run.steps_left)
-            for this in going:
-                this.keep()
-            if going:
-                raise Interrupted(list(going)) if asked else TimeUp(list(going))
+            saved = [this for this in going if _saved(this, watch)]
+            if saved:
+                raise Interrupted(saved) if asked else TimeUp(saved)
     finally:
         for this in runs:
             if this.log:
                 this.log.close()
         watch.end()
+
+
+def _saved(run: Run, watch: Watch) -> bool:
+    """Leaves a checkpoint of a run that is stopped; where that cannot be, the others are saved all the same."""
+    try:
+        run.keep()
+    except ScommerError as e:
+        run.failure = e
+        watch.warn(f"{run.plan.name} was not saved: {e}")
+    return run.failure is None
 
 
 class Failed(RunError):
@@ -191,7 +224,7 @@ def _where(runs: Sequence[Run]) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Collects Ctrl-C and SIGTERM instead of breaking off in the middle of a step; a second one breaks off."""
+    """Collects Ctrl-C and its like instead of breaking off in the middle of a step; a second one breaks off."""
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -200,7 +233,8 @@ def interruptible() -> Iterator[list[int]]:
         asked.append(number)
 
     main = threading.current_thread() is threading.main_thread()  # others cannot take signals
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM) if main}
+    heard = [s for s in STOPS if main and signal.getsignal(s) is not signal.SIG_IGN]  # nohup wants SIGHUP ignored
+    before = {s: signal.signal(s, note) for s in heard}
     try:
         yield asked
     finally:

@@ -91,7 +91,7 @@ def test_killed_again_and_again_it_ends_in_the_same_record(tmp_path: Path, unint
     assert_same(result(tmp_path), uninterrupted)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_says_how_to_go_on_and_goes_on(
     tmp_path: Path, uninterrupted: tuple[Record, bytes], number: signal.Signals
 ) -> None:
@@ -106,6 +106,25 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(
     output, _ = again.communicate(timeout=200)
     assert again.returncode == 0, output
     assert "resuming" in output
+    assert_same(result(tmp_path), uninterrupted)
+
+
+def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    assert process.stdout
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=200)
+    assert process.returncode
+    assert checkpoints(tmp_path)
+
+
+def test_nohup_is_respected(tmp_path: Path, uninterrupted: tuple[Record, bytes]) -> None:
+    process = start(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for_progress(process, tmp_path, set())
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
     assert_same(result(tmp_path), uninterrupted)
 
 

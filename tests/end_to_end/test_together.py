@@ -1,12 +1,17 @@
 """Learners side by side are each what they would be alone."""
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from scommer import Experiment, Record, run
-from scommer.running import Failed, run_together
+from scommer.errors import RunError, UsageError
+from scommer.running import Failed, Interrupted, run_together
+from scommer.underway import Watch
 
 QUICK = {"epochs": 2, "width": 4}
 
@@ -61,6 +66,86 @@ def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     (folder,) = (p.parent for p in tmp_path.rglob("record.json"))
     assert [r.name for r in failed.value.records] == [folder.name]
     assert_same(Record.load(folder), run(good))
+
+
+class Stopping(Watch):
+    """Asks for a stop after a few steps, and hears what is warned of."""
+
+    def __init__(self) -> None:
+        self.steps, self.said = 0, ""
+
+    def moment(self, *_: Any) -> None:
+        self.steps += 1
+        if self.steps == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def warn(self, message: str) -> None:
+        self.said += message
+
+
+def test_a_stop_saves_all_that_can_be_saved(tmp_path: Path) -> None:
+    seeds = [Experiment("s-digits", "sgd", seed=s, settings={**QUICK, "lr": lr}) for s, lr in ((0, 1e30), (1, 0.1))]
+    watch = Stopping()
+    with pytest.raises(Interrupted, match="seed1"):
+        run_together(seeds, out=tmp_path, watch=watch)
+    (saved,) = tmp_path.rglob("checkpoint-*")
+    assert "seed1" in str(saved)
+    assert "seed0" in watch.said
+    assert "was not saved: the loss became" in watch.said
+
+
+def test_a_run_that_cannot_begin_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    good, other = (Experiment("s-digits", "sgd", seed=s, settings=QUICK) for s in (0, 1))
+    with pytest.raises(Interrupted):
+        run(other, out=tmp_path, watch=Stopping())
+    (checkpoint,) = tmp_path.rglob("checkpoint-*")
+    checkpoint.with_name("record.json").write_text("{}")
+    with pytest.raises(Failed, match="not a record of this version") as failed:
+        run_together([other, good], out=tmp_path)
+    assert [r.experiment["seed"] for r in failed.value.records] == [0]
+
+
+def test_a_mistake_that_all_share_is_told_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    wrong = [Experiment("s-digits", "scommer", 20, s, settings={**QUICK, "active": [0.9]}) for s in (0, 1)]
+    with pytest.raises(UsageError, match=r"^[^;]*the network has 2 stages[^;]*$"):
+        run_together(wrong, out=tmp_path / "runs")
+    assert not list(tmp_path.rglob(".lock"))
+
+
+def test_a_finished_run_is_not_taken_for_one_that_was_asked_for_otherwise(tmp_path: Path) -> None:
+    one = Experiment("s-digits", "sgd", settings=QUICK)
+    record = run(one, out=tmp_path, device="cpu")
+    record.device["precision"] = "bf16"  # as if it came from a GPU
+    record.save(tmp_path / record.name)
+    assert run(one, out=tmp_path, device="cpu").device["precision"] == "bf16"
+    with pytest.raises(RunError, match="was finished with --precision bf16, not fp32"):
+        run(one, out=tmp_path, device="cpu", precision="fp32")
+
+
+def test_what_a_killed_process_left_beside_its_record_is_cleared(tmp_path: Path) -> None:
+    one = Experiment("s-digits", "sgd", settings=QUICK)
+    with pytest.raises(Interrupted):
+        run(one, out=tmp_path, watch=Stopping())
+    (checkpoint,) = tmp_path.rglob("checkpoint-*")
+    left = checkpoint.read_bytes()
+    record = run(one, out=tmp_path)
+    checkpoint.write_bytes(left)
+    assert_same(run(one, out=tmp_path), record)
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"minutes": 0.0}, "minutes = 0 is impossible"),
+        ({"minutes": float("nan")}, "minutes = nan is impossible"),
+        ({"checkpoint_seconds": -1.0}, "checkpoint_seconds = -1 is impossible"),
+        ({"weights": True}, "weights are kept in the run's folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        run(Experiment("s-digits", "sgd", settings=QUICK), **wrong)
 
 
 def test_the_same_experiment_twice_is_run_once(tmp_path: Path) -> None:
