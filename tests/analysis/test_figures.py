@@ -71,7 +71,7 @@ def test_tasks_has_a_panel_for_each_task_with_both_memories(runs):
 def test_matrices_are_the_means_over_seeds(runs):
     figure = figures.draw("matrices", runs)
     *panels, scale = figure.axes
-    assert [ax.get_title().splitlines()[0] for ax in panels] == ["SGD", "ER", "SCoMMER (3 seeds)"]
+    assert [ax.get_title().splitlines()[0] for ax in panels] == ["SGD", "ER", "SCoMMER (3\N{NO-BREAK SPACE}seeds)"]
     mean = np.mean([r.matrix("long_term") for r in runs[2:]], 0)
     assert np.asarray(panels[2].images[0].get_array()) == pytest.approx(mean)
     assert scale.get_ylabel() == "accuracy (%)"
@@ -217,7 +217,7 @@ def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(run
 def test_runs_that_lack_what_a_figure_needs_are_refused(make):
     joint = make("joint", buffer=None)
     for name in ("tasks", "stability"):
-        with pytest.raises(UsageError, match="JOINT learns all tasks at once"):
+        with pytest.raises(UsageError, match="all are learned at once"):
             figures.draw(name, [joint])
     for name, missing in (("recency", "class_probability/working"), ("history", "loss")):
         with pytest.raises(UsageError, match=f"holds no '{missing}'"):
@@ -226,6 +226,8 @@ def test_runs_that_lack_what_a_figure_needs_are_refused(make):
         figures.draw("codes", [make("er")])
     with pytest.raises(UsageError, match="codes draws one run, and these are 2"):
         figures.draw("codes", [make(), make(seed=1)])
+    with pytest.raises(UsageError, match=r"codes compares classes, and .* has one"):
+        figures.draw("codes", [make(tasks=((0,),), classes=1)])
     with pytest.raises(UsageError, match="did you mean 'codes'"):
         figures.draw("code", [make()])
 

@@ -328,7 +328,7 @@ def test_what_a_run_cannot_show_is_said(make):
     assert figures == ["tasks", "history", "recency", "stability", "matrices"]
     said = page.texts["li"]
     for line in (
-        "tasks, JOINT: JOINT learns all tasks at once",
+        "tasks, JOINT: nothing comes after a task",
         "history, ER: s-made-er-30-seed0 holds no 'loss'",
         "codes, CLS-ER: s-made-cls-er-30-seed0 learned no P_s",
     ):

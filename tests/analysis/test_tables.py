@@ -155,6 +155,9 @@ def test_every_form_tells_the_same() -> None:
         assert re.search(r"67\.25 ± 0\.35\W+2\W+69\.19 ± 0\.61\W+-1\.94\W+\*", text)
         assert text.count("…") == 0
     assert "67.25 $\\pm$ 0.35 & 2 & 69.19 $\\pm$ 0.61 & -1.94 & *" in tables.as_latex(rows)
+    assert not re.search(
+        r"(?<![\\\\$i])_", tables.as_latex(tables.entries("memories", []) + tables.entries("sensitivity", []))
+    )
     parsed = list(csv.DictReader(io.StringIO(tables.as_csv(rows))))
     assert len(parsed) == len(rows) == 64  # 60 of the paper, 4 of CLS-ER's authors
     (mine,) = (r for r in parsed if r["mean"] and r["setting"] == "class_il")

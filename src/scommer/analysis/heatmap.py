@@ -1,5 +1,6 @@
 """Task-wise accuracy as heatmaps: test set of each task (x) after learning each task (y), as in Figure 3."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,12 +22,14 @@ def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = Non
     """Heatmaps of titled matrices R[t, i] in so many columns (default: all in one row), each `size` inches wide."""
     columns = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(0.6 + size * columns, (size + 0.4) * rows), layout="constrained")
+    titles = [textwrap.fill(title, int(13 * size)) for title, _ in panels]
+    lines = 1 + max(title.count("\n") for title in titles)
+    figure = Figure(figsize=(0.6 + size * columns, (size + 0.25 + 0.15 * lines) * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
     colours = matplotlib.colormaps["viridis"]
-    for ax, (title, r) in zip(axes.flat, panels, strict=False):
+    for ax, title, (_, r) in zip(axes.flat, titles, panels, strict=False):
         image = ax.imshow(r, cmap=colours, vmin=0, vmax=100)
         if r.size <= 100:  # numbers while they can be read
             for (t, i), value in np.ndenumerate(r):

@@ -202,7 +202,11 @@ def as_latex(rows: Sequence[Entry]) -> str:
     lines = [*notes, r"\begin{tabular}{lllrrrrl}", r"\toprule", " & ".join(HEAD) + r" \\", r"\midrule"]
     for entry in rows:
         cells = [
-            c.replace("±", r"$\pm$").replace("%", r"\%").replace("π_s", r"$\pi_s$").replace("–", "--")
+            c.replace("±", r"$\pm$")
+            .replace("%", r"\%")
+            .replace("_", r"\_")
+            .replace(r"π\_s", r"$\pi_s$")
+            .replace("–", "--")
             for c in _cells(entry)
         ]
         lines.append(" & ".join(cells) + r" \\")

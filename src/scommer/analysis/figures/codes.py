@@ -29,6 +29,8 @@ def figure(groups: Sequence[Group]) -> Figure:
     if stream["kind"] == "gcil":
         order.sort()
     activity, p_s = activity[order], p_s[order]
+    if len(order) < 2:
+        raise UsageError(f"codes compares classes, and {record.name} has one")
     names = [style.plain(stream["classes"][c].replace("_", " "), LONGEST) for c in order]
     counts = activity / np.maximum(activity.max(1, keepdims=True), 1)  # of the class's most active unit
     units = np.lexsort((-p_s.max(0), p_s.argmax(0)))  # those that one class is likeliest to keep stand together

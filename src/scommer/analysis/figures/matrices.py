@@ -12,7 +12,8 @@ def figure(groups: Sequence[Group]) -> Figure:
     """R[t, i] of the memory that answers, the mean over seeds, in rows of at most three."""
     panels = []
     for group in groups:
-        seeds = len(group.records)
-        panels.append((f"{group.label} ({seeds} seeds)" if seeds > 1 else group.label, group.matrices().mean(0)))
+        n = len(group.records)
+        title = f"{group.label} ({n}\N{NO-BREAK SPACE}seeds)" if n > 1 else group.label
+        panels.append((title, group.matrices().mean(0)))
     rows = -(-len(panels) // 3)
     return heatmaps(panels, columns=-(-len(panels) // rows), size=2.1)

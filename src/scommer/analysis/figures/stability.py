@@ -18,7 +18,9 @@ def figure(groups: Sequence[Group]) -> Figure:
     """
     groups = [g for g in groups if not g.at_once]
     if not groups:
-        raise UsageError("JOINT learns all tasks at once, so it forgets none: give runs of another method")
+        raise UsageError(
+            "nothing can be forgotten where there is one task, or all are learned at once: give other runs"
+        )
     made = Figure(figsize=(style.COLUMN, 3.3), layout="constrained")
     ax = made.subplots()
     handles = []

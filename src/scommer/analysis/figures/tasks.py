@@ -17,7 +17,7 @@ def figure(groups: Sequence[Group]) -> Figure:
     """A panel for each task (some of many) with R[t, i] over t, and one with the mean over the tasks seen."""
     groups = [g for g in groups if not g.at_once]
     if not groups:
-        raise UsageError("JOINT learns all tasks at once, so nothing comes after a task: give runs of another method")
+        raise UsageError("nothing comes after a task where there is one, or all are learned at once: give other runs")
     tasks = groups[0].matrices().shape[-1]
     nested = groups[0].records[0].stream["kind"] == "gcil"
     at, names = ticks(tasks)
@@ -27,11 +27,12 @@ def figure(groups: Sequence[Group]) -> Figure:
     x = np.arange(1, tasks + 1)
     for group, look in zip(groups, style.looks(groups), strict=True):
         for memory, dash in style.memory_dashes(group):
-            r = group.matrices(memory)
+            r, mark = group.matrices(memory), {} if memory == group.inference else {"markerfacecolor": "white"}
             for ax, i in zip(axes, at, strict=False):
                 size = 2.5 if tasks <= 10 or i == tasks - 1 else 0  # a single point needs a marker
-                style.line(ax, x[i:], r[:, i:, i], **look, linestyle=dash, markersize=size)
-            style.line(axes[len(at)], x, seen_so_far(r), **look, linestyle=dash, markersize=2.5 if tasks <= 10 else 0)
+                style.line(ax, x[i:], r[:, i:, i], **look, **mark, linestyle=dash, markersize=size)
+            size = 2.5 if tasks <= 10 else 0
+            style.line(axes[len(at)], x, seen_so_far(r), **look, **mark, linestyle=dash, markersize=size)
     titles = [f"{'test set of' if nested else 'task'} {name}" for name in names] + ["mean so far"]
     for ax, title in zip(axes, titles, strict=False):
         ax.set_title(title, pad=3)
