@@ -61,6 +61,8 @@ WRONG = {
     "unknown data": (["data", "get", "cifar11"], "did you mean 'cifar10"),
     "missing data": (["run", "s-cifar10", "--data", "nowhere"], "scommer data get cifar10"),
     "a device without values": (["run", "s-digits", "--device", "meta"], "device 'meta' cannot be used here"),
+    "a seed below 0": (["run", "s-digits", "--seed", "-1"], "seed = -1 does not fit: expected 0 or more"),
+    "no time": (["run", "s-digits", "--minutes", "-1"], "minutes = -1 is impossible"),
     "one seed and several": (["run", "s-digits", "--seed", "1", "--seeds", "0"], "--seed or --seeds, not both"),
     "listing no method": (["list", "-m", "scomer"], "did you mean 'scommer'?"),
     "listing what is not": (["list", "s-cifar"], "unknown stream"),
@@ -248,11 +250,13 @@ def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_pa
     assert re.search(r"s for 44 steps side by side with 2 more, finished", out)
 
 
-def test_seeds_are_read_with_spaces_or_commas_and_nothing_is_swallowed() -> None:
+def test_seeds_are_read_in_any_list_and_nothing_is_swallowed() -> None:
     assert _spread(["run", "x", "--seeds", "0", "1", "2", "--out", "o"]) == [
         "run", "x", "--seeds", "0", "--seeds", "1", "--seeds", "2", "--out", "o",
     ]  # fmt: skip
     assert _spread(["--seeds", "0,1", "-b", "5"]) == ["--seeds", "0", "--seeds", "1", "-b", "5"]
+    assert _spread(["--seeds=0-2", "5,7-8", "x"]) == [w for n in "012578" for w in ("--seeds", n)] + ["x"]
+    assert _spread(["--seeds", "2-0"]) == ["--seeds", "2-0"]
     assert _spread(["--seeds", "x"]) == ["--seeds", "x"]
     assert _spread(["run", "--seeds"]) == ["run", "--seeds"]
 

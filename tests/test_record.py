@@ -93,6 +93,7 @@ def test_saving_again_replaces(tmp_path):
 
 def test_a_record_without_its_arrays_can_be_read(tmp_path):
     made().save(tmp_path)
+    assert Record.load(str(tmp_path)).arrays.keys() == made().arrays.keys()
     (tmp_path / "arrays.npz").unlink()
     assert Record.load(tmp_path).accuracy() == 50.125
 

@@ -41,6 +41,8 @@ class Experiment:
             if not isinstance(value, Integral):
                 raise UsageError(f"{name} = {value!r} does not fit: expected a whole number")
             object.__setattr__(self, name, int(value))  # NumPy's are no JSON
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed = {self.seed} does not fit: expected 0 or more")
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,9 @@ class Record:
         write_atomically(folder / "record.json", (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
 
     @classmethod
-    def load(cls, folder: Path) -> "Record":
+    def load(cls, folder: Path | str) -> "Record":
         """Reads a run folder."""
+        folder = Path(folder)
         path = folder / "record.json"
         try:
             made = cls(**json.loads(path.read_text()))

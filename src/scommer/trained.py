@@ -18,14 +18,20 @@ from scommer.record import Record
 class Trained:
     """A network with the weights and batch-norm statistics it was scored with."""
 
-    def __init__(self, network: nn.Module, augment: Augment, class_names: tuple[str, ...]) -> None:
-        self.network, self.augment, self.class_names = network.eval(), augment, class_names
+    def __init__(
+        self, network: nn.Module, augment: Augment, class_names: tuple[str, ...], image_shape: tuple[int, ...]
+    ) -> None:
+        self.network, self.augment = network.eval(), augment
+        self.class_names, self.image_shape = class_names, image_shape
 
     @torch.no_grad()
     def logits(self, images: Array, layout: Layout = "auto", batch: int = 500) -> Tensor:
         """Logits [N, C] of raw images, in the form in which the stream's images were given."""
         device = self.augment.mean.device
         x = torch.from_numpy(as_images(images, layout=layout))
+        if x.shape[1:] != self.image_shape:
+            given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
+            raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")
         return torch.cat(
             [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(batch)]
         )
@@ -50,7 +56,7 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
     network = _network(record.settings, record.stream).to(device)
     network.load_state_dict({k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")})
     augment = Augment(0, False, record.settings["mean"], record.settings["std"], device)
-    return Trained(network, augment, tuple(record.stream["classes"]))
+    return Trained(network, augment, tuple(record.stream["classes"]), tuple(record.stream["image_shape"]))
 
 
 def _network(settings: Mapping[str, Any], stream: Mapping[str, Any]) -> nn.Module:

@@ -41,7 +41,7 @@ def test_images_without_channel_axis_are_grey():
 @pytest.mark.parametrize("shape", [(4, 3, 8, 3), (4, 1, 8, 4), (4, 8, 8, 8), (4, 2, 8, 8)])
 def test_unclear_layout_asks_and_can_be_told(shape):
     images, labels = np.zeros(shape, dtype=np.uint8), np.array([0, 0, 1, 1])
-    with pytest.raises(UsageError, match="pass layout='NHWC' or layout='NCHW'"):
+    with pytest.raises(UsageError, match="say so with layout='NHWC' or 'NCHW'"):
         from_arrays(images, labels)
     _, a, b, c = shape
     assert from_arrays(images, labels, layout="NCHW").image_shape == (a, b, c)

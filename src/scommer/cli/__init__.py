@@ -33,6 +33,10 @@ data_app.command()(data.get)
 data_app.command()(data.where)
 
 
+LISTS = ("--seeds", "--cohorts")
+LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+
+
 def main() -> None:
     """Runs a command; what a user can mend is one line on stderr, never a traceback."""
     try:
@@ -57,18 +61,25 @@ def _complain(message: str) -> None:
 
 
 def _spread(arguments: list[str]) -> list[str]:
-    """`--seeds 0 1 2` as the `--seeds 0 --seeds 1 --seeds 2` that the parser knows; `--cohorts` likewise."""
+    """`--seeds 0 1 2`, or 0,1,2 or 0-2, as `--seeds 0 --seeds 1 --seeds 2`, which the parser knows; `--cohorts` too."""
     spread: list[str] = []
-    words = list(arguments)
+    words = [part for word in arguments for part in (word.split("=") if word.startswith(LISTS) else [word])]
     while words:
         word = words.pop(0)
         spread.append(word)
-        if word in ("--seeds", "--cohorts") and words:
-            numbers = [n for n in words.pop(0).split(",") if n]
-            while words and words[0].isdigit():
-                numbers.append(words.pop(0))
+        if word in LISTS and words:
+            given = [n for n in words.pop(0).split(",") if n]
+            while words and LISTED.fullmatch(words[0]):
+                given += words.pop(0).split(",")
+            numbers = [n for some in given for n in _range(some)]
             spread += [part for n in numbers for part in (n, word)][:-1]
     return spread
+
+
+def _range(numbers: str) -> list[str]:
+    """0-2 as 0, 1 and 2; anything else as it is."""
+    ends = re.fullmatch(r"(\d+)-(\d+)", numbers)
+    return [str(n) for n in range(int(ends[1]), int(ends[2]) + 1)] or [numbers] if ends else [numbers]
 
 
 def _version(wanted: bool) -> None:

@@ -179,6 +179,7 @@ def reproduce(
     """
     from scommer import reproduce as sittings
     from scommer.methods import METHODS
+    from scommer.presets import written
     from scommer.progress import watch_for
 
     todo = sittings.wanted(
@@ -188,7 +189,7 @@ def reproduce(
     table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
     for w in todo:
         e = w.experiment
-        changes = ", ".join(f"{k}={v}" for k, v in e.settings.items())
+        changes = ", ".join(f"{k}={written(v)}" for k, v in e.settings.items())
         buffer = str(e.buffer) if METHODS[e.method].draws else "–"
         state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
         steps = f"{w.steps:,}" if w.steps else "–"

@@ -118,7 +118,8 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
         f"{p['name']}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p['saved']:,} saved)",
         soft_wrap=True,
     )
-    console.print(f"task {min(p['task'] + 1, p['tasks'])} of {p['tasks']}, epoch {p['epoch']} of {p['epochs']}")
+    task, epoch = min(p["task"] + 1, p["tasks"]), min(p["epoch"] + 1, p["epochs"])
+    console.print(f"task {task} of {p['tasks']}, epoch {epoch} of {p['epochs']}")
     for memory, row in p["scores"].items():
         if "/" not in memory:
             seen = ", ".join(f"{v:.1f}" for v in (row[: p["task"]] if p["tasks"] > 1 else row))

@@ -113,7 +113,7 @@ def _channels_last(shape: tuple[int, ...], what: str, layout: str) -> bool:
         why = "both could be" if first else "neither is"
         raise UsageError(
             f"{what} has shape {shape}, where the channels should be axis 1 or axis 3, of length 1, 3 or 4, "
-            f"but {why}: pass layout='NHWC' or layout='NCHW'"
+            f"but {why}: say so with layout='NHWC' or 'NCHW' (of from_arrays)"
         )
     return last
 
@@ -136,7 +136,7 @@ def _numbered(labels: NDArray[np.int64]) -> tuple[str, ...]:
         missing = next(i for i, label in enumerate(used) if i != label)
         raise UsageError(
             f"labels go up to {used[-1]}, but class {missing} has no images: "
-            "number the classes 0, 1, 2, ..., or pass class_names= to name classes without images"
+            "number the classes 0, 1, 2, ..., or name those without images with class_names (of from_arrays)"
         )
     return tuple(str(label) for label in used)
 
@@ -145,7 +145,7 @@ def _check_range(labels: NDArray[np.int64], names: tuple[str, ...], what: str) -
     if labels.max() >= len(names):
         raise UsageError(
             f"{what} hold class {labels.max()}, but there are {len(names)} classes, counted from 0: "
-            "mend the labels, or name every class in class_names="
+            "mend the labels, or name every class with class_names (of from_arrays)"
         )
 
 
@@ -171,5 +171,5 @@ def _held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
         mask[members[:count]] = True
     if not mask.any():
-        raise UsageError("every class has a single image, so none can be held out: add images, or pass test_images=")
+        raise UsageError("every class has a single image, so none can be held out: add images, or give test images")
     return mask
