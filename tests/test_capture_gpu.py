@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from scommer.bench import bench
@@ -179,6 +180,18 @@ def test_two_passes_of_one_loss_give_both_gradients_in_bf16() -> None:
     working.descend(passes[0]() + passes[1](), 0.0)
     both = apart[0] + apart[1]
     assert (working.grad - both).norm() / both.norm() < 0.02
+
+
+@pytest.mark.parametrize("settings", [{}, {"network": "resnet18", "active": [0.9, 0.9, 0.9, 0.8]}])
+def test_a_run_repeats_to_the_bit(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As users run it, with all that makes it fast."""
+    torch.use_deterministic_algorithms(False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)  # it is the run's own to set
+    wanted = Experiment("s-digits", "scommer", 30, settings={"epochs": 2, "warmup": 0, **settings})
+    for folder in ("first", "second"):
+        run(wanted, out=tmp_path / folder, device="cuda", weights=True)
+    one, other = (safetensors.torch.load_file(path) for path in sorted(tmp_path.rglob("weights.safetensors")))
+    assert different(one, other) == []
 
 
 def test_the_bench_measures_a_gpu() -> None:

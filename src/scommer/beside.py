@@ -10,10 +10,10 @@ from torch import Tensor
 from scommer.device import fuses
 from scommer.levers import on
 
-Moment = torch.cuda.Event
+Event = torch.cuda.Event
 
 
-def moment(device: torch.device) -> Moment | None:
+def moment(device: torch.device) -> Event | None:
     """The present moment of the present stream: what was asked for so far, and nothing after it."""
     if device.type != "cuda":
         return None
@@ -29,12 +29,12 @@ class Beside:
         wanted = device.type == "cuda" and (urgent or on("beside"))
         self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if wanted else None
         self._held: list[Tensor] = []
-        self._before: Moment | None = None  # the last work
+        self._before: Event | None = None  # the last work
         self.places: dict[int, Tensor] = {}  # where gradients go, by their parameter's address
         self.delivered: list[int] = []  # and whose have gone there
 
     @contextmanager
-    def working(self, *inputs: Tensor, since: Moment | None = None) -> Iterator[None]:
+    def working(self, *inputs: Tensor, since: Event | None = None) -> Iterator[None]:
         """What is asked for in here runs beside the present stream, as soon as that has come to `since` (or here).
 
         The inputs stay as they are until `join`: their memory is not given to anybody else.
@@ -84,10 +84,10 @@ class Beside:
             result.record_stream(present)
 
 
-Step = tuple[int, ...]  # down and right
+Stride = tuple[int, ...]  # down and right, as a padding is
 
 
-def _own(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> bool:
+def _own(x: Tensor, weight: Tensor, stride: Stride, padding: Stride) -> bool:
     """Whether a convolution has kernels of its own."""
     if weight.dtype != torch.bfloat16 or not fuses(x) or not on("convolutions"):
         return False
@@ -96,7 +96,7 @@ def _own(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> bool:
     return kernels.fits(x, weight, stride, padding)
 
 
-def convolution(x: Tensor, weight: Tensor, stride: Step, padding: Step) -> Tensor:
+def convolution(x: Tensor, weight: Tensor, stride: Stride, padding: Stride) -> Tensor:
     """The forward pass of a convolution, by whatever is fastest; it has no gradient of its own."""
     if _own(x, weight, stride, padding):
         from scommer import kernels
@@ -110,7 +110,7 @@ class _Convolve(torch.autograd.Function):
     """A convolution whose weight gradient is found beside the backward pass, which does not wait for it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Step, padding: Step, beside: Beside) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Stride, padding: Stride, beside: Beside) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.shape, ctx.beside = (stride, padding), beside
         if weight.shape[2:] == (1, 1) and stride != (1, 1) and not _own(x, weight, stride, padding):
@@ -144,7 +144,7 @@ class _Convolve(torch.autograd.Function):
         return dx, dweight, None, None, None
 
 
-def convolve(x: Tensor, weight: Tensor, stride: Step, padding: Step, beside: Beside) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, stride: Stride, padding: Stride, beside: Beside) -> Tensor:
     """A convolution; `beside.join` comes before its weight's gradient is read."""
     y: Tensor = _Convolve.apply(x, weight, stride, padding, beside)  # type: ignore[no-untyped-call]
     return y

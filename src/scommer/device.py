@@ -82,4 +82,5 @@ def choose_precision(wanted: str | None, device: torch.device) -> Precision:
     precision: Precision = wanted or usual  # type: ignore[assignment]
     if gpu:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+        torch.backends.cudnn.deterministic = True  # so that a run can be repeated
     return precision

@@ -20,6 +20,7 @@ from scommer.streams import Stream
 from scommer.training import Training
 
 Moment = Literal["step", "epoch", "task"]
+POSITION = ("task", "epoch", "batch", "offered", "curve")  # plain values of a learner's state
 
 
 class Learner:
@@ -226,9 +227,8 @@ class Learner:
         for view, scores in rows.items():
             for t, row in enumerate(scores):
                 tensors |= {f"scores/{view}/{t}/{k}": torch.from_numpy(a) for k, a in row.arrays().items()}
-        names = ("task", "epoch", "batch", "offered", "curve")
         counts = {view: len(scores) for view, scores in rows.items()}
-        return tensors, {**{name: getattr(self, name) for name in names}, "scores": counts}
+        return tensors, {**{name: getattr(self, name) for name in POSITION}, "scores": counts}
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Takes up a state. The learner must be of the same experiment."""
@@ -240,7 +240,7 @@ class Learner:
             g.set_state(tensors[f"generator/{name}"])
         self.order = tensors["order"].to(self.device)
         self.loss.copy_(tensors["loss"])
-        for name in ("task", "epoch", "batch", "offered", "curve"):
+        for name in POSITION:
             setattr(self, name, values[name])
         rows: dict[str, list[Scores]] = {}
         for view, count in values["scores"].items():

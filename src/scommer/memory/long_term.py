@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from scommer.beside import Beside, Moment
+from scommer.beside import Beside, Event
 from scommer.compiling import compiled
 from scommer.layers import BatchNorm
 from scommer.memory.working import WorkingMemory
@@ -40,7 +40,7 @@ class LongTermMemory:
         return units_of(self.network)
 
     @torch.no_grad()
-    def retrieve(self, x: Tensor, since: Moment | None = None) -> Tensor:
+    def retrieve(self, x: Tensor, since: Event | None = None) -> Tensor:
         """Structural knowledge of replayed examples, f(x_m; θ_s).
 
         With the moment `since` when x was ready, a GPU finds it beside whatever was asked of it meanwhile.

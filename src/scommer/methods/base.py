@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scommer import networks, randomness
-from scommer.beside import Moment
+from scommer.beside import Event
 from scommer.memory import EpisodicMemory, LongTermMemory, WorkingMemory
 from scommer.sparse_coding import SparseCode
 from scommer.training import Training
@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     kept: Mapping[str, Tensor] = {}
-    ready: Moment | None = None  # on a GPU, when they were there
+    ready: Event | None = None  # on a GPU, when they were there
 
 
 class Outcome(NamedTuple):
