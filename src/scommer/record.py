@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from hashlib import sha256
@@ -21,6 +21,7 @@ from scommer.errors import UsageError
 from scommer.files import write_atomically
 
 FORMAT = 1
+MEND = "remove its folder, or run it again with --fresh"
 
 
 @dataclass
@@ -74,13 +75,17 @@ class Record:
         folder = Path(folder)
         path = folder / "record.json"
         try:
-            made = cls(**json.loads(path.read_text()))
-            if made.format != FORMAT:
-                raise ValueError(f"its format is {made.format}, not {FORMAT}")
+            values = json.loads(path.read_text())
+            wrong = sorted(set(values) ^ {f.name for f in fields(cls)} - {"arrays"})
+            if wrong:
+                raise ValueError(f"missing or unknown: {', '.join(wrong[:3])}{' …' if wrong[3:] else ''}")
+            if values["format"] != FORMAT:
+                raise ValueError(f"its format is {values['format']}, not {FORMAT}")
+            made = cls(**values)
         except OSError:
             raise UsageError(f"{folder} holds no finished run: there is no record.json in it") from None
         except (ValueError, TypeError) as e:
-            raise UsageError(f"{path} is not a record of this version: {e}; run it again with --fresh") from None
+            raise UsageError(f"{path} is not a record of this version ({e}): {MEND}") from None
         made.arrays = _Arrays(folder / "arrays.npz")
         return made
 
@@ -103,7 +108,7 @@ class _Arrays(Mapping[str, np.ndarray]):
             with np.load(BytesIO(self._packed), allow_pickle=False) as arrays:
                 return dict(arrays)
         except (ValueError, EOFError, BadZipFile, OSError) as e:
-            raise UsageError(f"{self._path} is damaged ({e}): run the experiment again with --fresh") from None
+            raise UsageError(f"{self._path} is damaged ({type(e).__name__}): {MEND}") from None
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._held[name]
