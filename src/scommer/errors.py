@@ -25,6 +25,10 @@ class RunError(ScommerError):
     """A run that could not go on (exit code 1)."""
 
 
+class RunWarning(UserWarning):
+    """Something that a run goes on without, and its user should know."""
+
+
 def unknown(kind: str, given: str, known: Iterable[str]) -> UsageError:
     """An error for a name that is not known, with the nearest one that is."""
     names = sorted(known)

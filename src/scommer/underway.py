@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from scommer import checkpoint, record as records
 from scommer.device import Precision
-from scommer.errors import RunError, ScommerError
+from scommer.errors import RunError, RunWarning, ScommerError
 from scommer.experiment import Plan
 from scommer.files import write_atomically
 from scommer.harvest import final_weights, record_of
@@ -20,13 +21,14 @@ from scommer.record import Record
 
 
 class Watch:
-    """What follows a run, or the longest of several side by side. This one says nothing."""
+    """What follows a run, or the longest of several side by side. This one says nothing but warnings."""
 
     def begin(self, plan: Plan, learner: Learner, together: int) -> None: ...
 
     def moment(self, learner: Learner, moment: Moment) -> None: ...
 
-    def warn(self, message: str) -> None: ...
+    def warn(self, message: str) -> None:
+        warnings.warn(message, RunWarning, stacklevel=2)
 
     def end(self) -> None: ...
 

@@ -228,5 +228,7 @@ def test_paper_shows_everything_but_the_controls(browser):
 
 
 def test_it_prints(browser, tmp_path: Path):
+    drawn = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+    browser.execute_async_script(drawn)  # what was never on the screen prints as a blank page
     printed = browser.print_page()
     assert len(printed) > 10_000

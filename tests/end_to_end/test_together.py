@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scommer import Experiment, Record, run
-from scommer.errors import RunError, UsageError
+from scommer.errors import RunError, RunWarning, UsageError
 from scommer.running import Failed, Interrupted, run_together
 from scommer.underway import Watch
 
@@ -132,6 +132,13 @@ def test_what_a_killed_process_left_beside_its_record_is_cleared(tmp_path: Path)
     checkpoint.write_bytes(left)
     assert_same(run(one, out=tmp_path), record)
     assert not checkpoint.exists()
+
+
+@pytest.mark.filterwarnings("error::scommer.errors.RunWarning")
+def test_without_a_watch_warnings_are_pythons() -> None:
+    short = Experiment("s-digits", "scommer", 20, settings={**QUICK, "epochs": 1, "warmup": 3})
+    with pytest.raises(RunWarning, match="end within the warm-up"):
+        run(short)
 
 
 @pytest.mark.parametrize(
