@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -227,7 +226,7 @@ def test_paper_shows_everything_but_the_controls(browser):
     assert not browser.find_elements(By.CSS_SELECTOR, "details[open]")
 
 
-def test_it_prints(browser, tmp_path: Path):
+def test_it_prints(browser):
     drawn = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
     browser.execute_async_script(drawn)  # what was never on the screen prints as a blank page
     printed = browser.print_page()
