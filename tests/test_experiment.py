@@ -41,7 +41,11 @@ def test_a_held_out_share_is_in_the_record() -> None:
         run(Experiment(stream, "sgd", validation=0.1))
 
 
-@pytest.mark.parametrize("wrong", [{"stream": 3}, {"buffer": "3"}, {"seed": "a"}, {"seed": 0.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stream": 3}, {"method": None}, {"buffer": "3"}, {"seed": "a"}, {"seed": 0.5}, {"seed": -1},
+     {"settings": None}, {"settings": ["lr"]}],
+)  # fmt: skip
 def test_values_that_are_none_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Experiment(**{"stream": "s-digits", **wrong})  # type: ignore[arg-type]

@@ -106,6 +106,10 @@ def test_matrix_and_accuracy_are_of_the_memory_that_answers_unless_named():
     assert record.accuracy() == 50.125
     assert record.accuracy(setting="task_il") == 89.5
     assert record.accuracy("stable") == 3.5
+    with pytest.raises(UsageError, match=r"unknown memory of .* 'working_memory'"):
+        record.matrix("working_memory")
+    with pytest.raises(UsageError, match=r"unknown setting of .* 'class_li': did you mean 'class_il'"):
+        record.accuracy(setting="class_li")
     other = made(inference="stable")
     assert (other.accuracy(), other.matrix().tolist()) == (3.5, [[1, 2], [3, 4]])
 

@@ -36,6 +36,10 @@ class Experiment:
     def __post_init__(self) -> None:
         if not isinstance(self.stream, str | Stream):
             raise UsageError(f"stream is a {type(self.stream).__name__}: give a name of `scommer list`, or a Stream")
+        if not isinstance(self.method, str):
+            raise UsageError(f"method is a {type(self.method).__name__}: give a name of `scommer list`")
+        if not isinstance(self.settings, Mapping):
+            raise UsageError(f"settings are a {type(self.settings).__name__}: give a dictionary, as {{'lr': 0.1}}")
         for name in ("buffer", "seed"):
             value = getattr(self, name)
             if not isinstance(value, Integral):

@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from scommer.errors import UsageError
+from scommer.errors import UsageError, unknown
 from scommer.files import write_atomically
 
 FORMAT = 1
@@ -49,11 +49,20 @@ class Record:
 
     def matrix(self, memory: str | None = None, setting: str = "class_il") -> np.ndarray:
         """R[t, i] of a memory (the one that answers, unless named)."""
-        return np.array(self.matrices[memory or self.inference][setting])
+        return np.array(self._of(self.matrices, memory, setting))
 
     def accuracy(self, memory: str | None = None, setting: str = "class_il") -> float:
         """Mean accuracy over tasks at the end."""
-        return self.scores[memory or self.inference][setting]["accuracy"]
+        found: float = self._of(self.scores, memory, setting)["accuracy"]
+        return found
+
+    def _of(self, values: Mapping[str, Mapping[str, Any]], memory: str | None, setting: str) -> Any:
+        of_memory = values.get(memory or self.inference)
+        if of_memory is None:
+            raise unknown(f"memory of {self.name}", memory or self.inference, values)
+        if setting not in of_memory:
+            raise unknown(f"setting of {self.name}", setting, of_memory)
+        return of_memory[setting]
 
     @property
     def step_ms(self) -> float:

@@ -92,9 +92,9 @@ def test_shuffling_leaves_global_generators_alone():
     assert torch.equal(before[1], after[1])
 
 
-@pytest.mark.parametrize("tasks", [-1, 0, 8])
+@pytest.mark.parametrize("tasks", [-1, 0, 8, "2", 2.5])
 def test_impossible_numbers_of_tasks_are_refused(tasks):
-    with pytest.raises(UsageError, match=rf"7 classes cannot make {tasks} tasks: give a number from 1 to 7"):
+    with pytest.raises(UsageError, match=rf"7 classes cannot make {tasks!r} tasks: give a whole number from 1 to 7"):
         class_il(SEVEN, tasks)
 
 

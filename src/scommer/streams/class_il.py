@@ -22,8 +22,8 @@ def class_il(
     """
     data = as_dataset(source, validation)
     n = data.num_classes
-    if not 1 <= tasks <= n:
-        raise UsageError(f"{n} classes cannot make {tasks} tasks: give a number from 1 to {n}")
+    if not hasattr(tasks, "__index__") or not 1 <= tasks <= n:
+        raise UsageError(f"{n} classes cannot make {tasks!r} tasks: give a whole number from 1 to {n}")
     classes = class_order(order, n, seed)
     groups = [tuple(int(c) for c in group) for group in np.array_split(classes, tasks)]
     made = []
