@@ -9,11 +9,11 @@ from math import inf
 from pathlib import Path
 
 from scommer.analysis import tables
-from scommer.errors import NoData, RunError, UsageError, unknown
+from scommer.errors import NoData, RunError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.methods import METHODS
 from scommer.record import Record, find
-from scommer.running import TimeUp, run_together
+from scommer.running import TimeUp, check_minutes, run_together
 from scommer.streams import Stream
 from scommer.underway import Watch
 
@@ -130,8 +130,7 @@ def run_missing(
     say: Callable[[str], None] = print,
 ) -> int:
     """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
-    if minutes is not None and not minutes > 0:
-        raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
+    check_minutes(minutes)
     end = inf if minutes is None else time.monotonic() + 60 * minutes
     before = len(find(results))
     for cohort in cohorts(todo, together):

@@ -73,14 +73,15 @@ def run_together(
     """
     if log and log not in LOGS:
         raise unknown("log", log, LOGS)
-    if minutes is not None and not minutes > 0:
-        raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
+    check_minutes(minutes)
     if not checkpoint_seconds >= 0:
         raise UsageError(f"checkpoint_seconds = {checkpoint_seconds:g} is impossible: give 0 or more")
     if weights and not out:
         raise UsageError("weights are kept in the run's folder: give one with out")
     watch, where = watch or Watch(), choose_device(device)
     exact = choose_precision(precision, where)
+    if where.type == "cuda":
+        gc.collect()  # learners and their graphs know each other: earlier ones may still hold GPU memory
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
     names = [plan.name for plan in plans]
@@ -108,8 +109,13 @@ def run_together(
         raise next(iter(failures.values()))
     if failures:
         raise Failed(failures, list(made.values()))
-    gc.collect()  # learners and their graphs know each other: what they hold of a GPU is free for what comes next
     return [made[name] for name in names]
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Refuses a time in which nothing can be done."""
+    if minutes is not None and not minutes > 0:
+        raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
 
 
 def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool, asked: Mapping[str, str | None]) -> Record | None:
