@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scommer.bench import Learner, Setting, bench, convolutions, networks_alone, random_stream
+from scommer.bare import convolutions, networks_alone
+from scommer.bench import Setting, bench, random_stream
 from scommer.cli import main
+from scommer.learner import Learner
 
 
 class Convolved(TorchDispatchMode):

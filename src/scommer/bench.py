@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from scommer import presets, record as records
-from scommer.beside import moment
+from scommer.bare import convolutions, networks_alone
+from scommer.capture import replayed
 from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.learner import Learner
@@ -173,8 +171,8 @@ def _time_one(setting: Setting, steps: int, how: str) -> tuple[Timing, float, fl
     work, mib = _stepping(setting, 1, how)
     learner = setting.learner()
     with _freely():
-        floor = _warm(_graph(convolutions(learner), setting.device))
-    bare = _warm(_graph(networks_alone(learner), setting.device))
+        floor = _warm(replayed(convolutions(learner), setting.device))
+    bare = _warm(replayed(networks_alone(learner), setting.device))
     ms, floor_ms, bare_ms = _medians([work, floor, bare], steps, setting.device)
     return _timing(setting, 1, how, ms, mib), floor_ms, bare_ms
 
@@ -230,88 +228,3 @@ def _freely() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.deterministic = before
-
-
-def _graph(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The work as one graph on a GPU, so that only its kernels count."""
-    if device.type != "cuda":
-        return work
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        work()
-    return partial(_replay, graph, work)
-
-
-def _replay(graph: torch.cuda.CUDAGraph, work: Callable[[], None]) -> None:
-    """Replays the work's graph, which does not hold the tensors that the work reads: `work` does."""
-    graph.replay()
-
-
-def _passes(learner: Learner) -> tuple[int, int]:
-    """Images that a step trains on, and images that other memories answer for."""
-    t, method = learner.training, learner.method
-    return t.batch + method.draws * method.passes * t.replay, t.replay * len(learner.mind.long_term)
-
-
-def networks_alone(learner: Learner) -> Callable[[], None]:
-    """Forward and backward of working memory and forward of the others, on as many images as a step."""
-    trained, answered = _passes(learner)
-    x = _images(learner, max(trained, answered))
-    working, memories = learner.mind.working, list(learner.mind.long_term.values())
-
-    def work() -> None:
-        ready = moment(learner.device)  # as in a step, memories answer beside each other
-        working.beside.delivered.clear()
-        logits = working(x[:trained]).logits
-        for memory in memories:
-            memory.retrieve(x[: answered // len(memories)], ready)
-        torch.autograd.grad(logits.sum(), working.parameters, allow_unused=True)
-        working.beside.join()
-
-    return work
-
-
-def convolutions(learner: Learner) -> Callable[[], None]:
-    """The convolutions of a step and nothing else, as PyTorch's library does them."""
-    trained, answered = _passes(learner)
-    layers = [
-        (conv, x[:1].expand(trained, -1, -1, -1).contiguous(memory_format=torch.channels_last).requires_grad_(i > 0))
-        for i, (conv, x) in enumerate(_inputs(learner))
-    ]
-
-    def work() -> None:
-        for conv, x in layers:
-            y = F.conv2d(x, conv.weight, None, conv.stride, conv.padding)
-            wanted = (x, conv.weight) if x.requires_grad else (conv.weight,)
-            torch.autograd.grad(y, wanted, y.detach())
-            with torch.no_grad():
-                if answered:
-                    F.conv2d(x[:answered], conv.weight, None, conv.stride, conv.padding)
-
-    return work
-
-
-def _images(learner: Learner, n: int) -> Tensor:
-    x = torch.randn(n, *learner.stream.data.image_shape, device=learner.device)
-    return x.to(learner.augment.dtype, memory_format=torch.channels_last)
-
-
-def _inputs(learner: Learner) -> list[tuple[nn.Conv2d, Tensor]]:
-    """Each convolution of working memory with an input of its shape; the images come first."""
-    seen: list[tuple[nn.Conv2d, Tensor]] = []
-    network = learner.mind.working.network
-    hooks = [
-        m.register_forward_hook(lambda module, args, _: seen.append((module, args[0].detach())))
-        for m in network.modules()
-        if isinstance(m, nn.Conv2d)
-    ]
-    network(_images(learner, 2))
-    for hook in hooks:
-        hook.remove()
-    return seen

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,6 +49,27 @@ def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
         graph.replay()
 
     return run
+
+
+def replayed(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """The work as one graph on a GPU, so that only its kernels count."""
+    if device.type != "cuda":
+        return work
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with _uncollected(), torch.cuda.graph(graph, stream=stream):
+        work()
+    return partial(_replay, graph, work)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, work: Callable[[], None]) -> None:
+    """Replays the work's graph, which does not hold the tensors that the work reads: `work` does."""
+    graph.replay()
 
 
 @contextmanager
