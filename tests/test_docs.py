@@ -94,6 +94,9 @@ def test_the_results_in_the_readme_are_those_of_the_document() -> None:
     rows = [line for line in section.splitlines() if line.startswith("|")]
     assert len(rows) > 2
     assert set(rows) <= set(RESULTS.read_text().splitlines())
+    said = re.findall(r"\d+\.\d\d", section.split(rows[-1])[1])
+    assert said
+    assert set(said) <= set(re.findall(r"\d+\.\d\d", RESULTS.read_text()))
 
 
 def test_the_numbers_that_the_reading_names_are_those_of_the_tables() -> None:
@@ -190,6 +193,9 @@ def test_the_speed_that_is_told_is_that_of_the_records() -> None:
             "start": record["start_s"],
         }["ratio" if "ratio" in what else what.split()[0]]
         assert told == as_told(value, told), what
+        if what.startswith("GPU memory"):
+            before = benched("h200-levers")[1]["compiled, one learner"]["mib"] / 1024
+            assert f"in record h200-levers, {before:.2f} GiB" in text
         if name == "h200-scommer":
             assert f"({record['floor_ms']:.2f} ms for SCoMMER)" in text
         assert record["method"].upper() in what.upper() or record["method"] == "scommer"
@@ -248,7 +254,21 @@ def test_the_precisions_that_are_compared_are_those_of_the_records() -> None:
     working = [{r.experiment["seed"]: r.accuracy("working") for r in runs} for runs in (half, full)]
     means = [statistics.fmean(side.values()) for side in working]
     assert f"Working memory has {means[0]:.2f} in bf16 and {means[1]:.2f} in TF32" in told
+    for t in (1, 2, 3):  # after the second task to the last but one, some seeds have more in the one, some in the other
+        after = [{r.experiment["seed"]: r.matrix("working")[t, : t + 1].mean() for r in runs} for runs in (half, full)]
+        assert {bool(after[0][s] > after[1][s]) for s in range(3)} == {True, False}
     assert "(by {:.1f}, {:.1f} and {:.1f})".format(*(working[1][s] - working[0][s] for s in range(3))) in told
+
+
+def test_what_the_ablations_caption_says_of_the_last_task_is_in_the_records() -> None:
+    """How often a class of the last task is predicted, against an earlier one, over all test images."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for r in load([Path(f"{ROOT}/results@stream=s-cifar10@buffer=200")]):
+        p = r.arrays[f"class_probability/{r.inference}"]
+        times[r.inference == "long_term"].append(p[8:].mean() / p[:8].mean())
+    told = " ".join((ROOT / "docs/figures.md").read_text().split())
+    assert f"predicted {min(times[True]):.1f} to {max(times[True]):.1f} times" in told
+    assert f"without it, {min(times[False]):.0f} to {max(times[False]):.0f} times" in told
 
 
 def test_the_figures_are_what_their_commands_draw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
     for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}, {"methods": ["sgd"], "buffers": [20]}):
         with pytest.raises(UsageError, match="for this part of the table"):
             chosen(**part)
+    with pytest.raises(UsageError, match="'200': known: 20, none"):  # a near number is no hint
+        chosen(buffers=[200])
 
 
 def made(*lengths: tuple[int, int]) -> list[Wanted]:

@@ -3,7 +3,7 @@
 import fcntl
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if [path.name for path in folder.iterdir()] == [".lock"]:  # nothing came of it
-                (folder / ".lock").unlink()
-                folder.rmdir()
+            with suppress(OSError):  # somebody else may have it away by now
+                if [path.name for path in folder.iterdir()] == [".lock"]:  # nothing came of it
+                    (folder / ".lock").unlink()
+                    folder.rmdir()

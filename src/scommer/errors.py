@@ -33,7 +33,8 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> UsageError:
     """An error for a name that is not known, with the nearest one that is."""
     names = sorted(known)
     near = get_close_matches(given, names, n=1)
-    hint = f"did you mean '{near[0]}'?" if near and not near[0].isdigit() else f"known: {', '.join(names)}"
+    alike = near and not near[0].isdigit()  # digits that numbers share mean nothing
+    hint = f"did you mean '{near[0]}'?" if alike else f"known: {', '.join(names)}"
     return UsageError(f"unknown {kind} '{given}': {hint}")
 
 

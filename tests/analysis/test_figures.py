@@ -167,6 +167,9 @@ def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make)
     assert lines(bottom, "er")[0].get_ydata()[-1] == pytest.approx(np.mean([r.accuracy() for r in runs[1:]]))
     assert lines(bottom, "joint")[0].get_ydata() == pytest.approx([runs[0].accuracy()])  # one point, at the end
     assert "4 epochs each; mean ± std of 1 to 2 seeds" in bottom.get_xlabel()
+    _, alone = figures.draw("history", runs[:1]).axes
+    assert alone.get_xlabel() == "all at once, 4 epochs"
+    assert not alone.get_xticklabels()
 
 
 # --- look

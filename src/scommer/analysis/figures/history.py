@@ -33,17 +33,18 @@ def figure(groups: Sequence[Group]) -> Figure:
             else:
                 size = 3 if tasks <= 10 else 0
                 style.line(bottom, np.arange(1, tasks + 1), seen_so_far(r), **look, linestyle=dash, markersize=size)
-    at, names = ticks(tasks) if not all(g.at_once for g in groups) else ([], [])
+    in_turn = not all(g.at_once for g in groups)
     for ax in (top, bottom):
-        for boundary in range(1, tasks if at else 1):
+        for boundary in range(1, tasks) if in_turn else ():
             ax.axvline(boundary, color="0.85", linewidth=0.5, zorder=0)
     top.set_ylabel("training loss")
     bottom.set_ylabel("mean accuracy of\ntasks so far (%)")
     style.percent_scale(bottom)
+    at, names = ticks(tasks) if in_turn else ([], [])
     bottom.set_xticks([i + 1 for i in at], names)
     bottom.set_xlim(0, tasks * 1.02)
-    when = "end of task" if at else "all at once"
-    each = f"{when}, {epochs.pop()} epochs{' each' if at else ''}" if len(epochs) == 1 else when
-    bottom.set_xlabel("; ".join(filter(None, (each, style.of_seeds(groups)))))
+    when, each = ("end of task", " each") if in_turn else ("all at once", "")
+    when += f", {epochs.pop()} epochs{each}" if len(epochs) == 1 else ""
+    bottom.set_xlabel("; ".join(filter(None, (when, style.of_seeds(groups)))))
     style.legend(made, style.keys(groups))
     return made
