@@ -146,6 +146,42 @@ def test_what_the_reading_says_of_dense_and_sparse_is_what_compare_says() -> Non
     assert -low < 69.19 - 61.88
 
 
+def test_what_the_reading_says_of_the_last_task_of_gcil_is_in_the_records() -> None:
+    reading = (ROOT / "results" / "README.md").read_text()
+    said = " ".join(reading.split())
+    found: dict[tuple[str, str, int | None], tuple[float, float, float]] = {}
+    sizes = {}
+    for r in load([Path(f"{ROOT}/results/gcil-*@seed=0")]):
+        accuracy = r.arrays[f"class_accuracy/{r.inference}"][-1]
+        last = np.isin(np.arange(100), r.stream["tasks"][-1])
+        key = (r.experiment["method"], r.experiment["stream"], r.experiment["buffer"])
+        share = accuracy[last].sum() / accuracy.sum()
+        found[key] = accuracy[last].mean(), accuracy[~last].mean(), share
+        sizes[r.experiment["stream"]] = last.sum()
+    pair = r"([\d.]+, [\d.]+|–)"
+    table = re.findall(rf"^\| (\S+) {rf'[|] {pair} ' * 4}\|$", reading, re.M)
+    assert [row[0].lower() for row in table] == ["er", "der++", "cls-er", "scommer"]
+    cells = [(f"gcil-{kind}", buffer) for kind in ("uniform", "longtail") for buffer in (200, 500)]
+    for method, *told in table:
+        for cell, values in zip(cells, told, strict=True):
+            last, others, _ = found.get((method.lower(), *cell), (0, 0, 0))
+            assert values == (f"{last:.1f}, {others:.1f}" if last else "–"), (method, cell)
+    assert (
+        "({:.0f} and {:.0f} %) in classes of the last task".format(
+            *(100 * found["sgd", f"gcil-{kind}", None][2] for kind in ("uniform", "longtail"))
+        )
+        in said
+    )
+    assert f"have {sizes['gcil-uniform']} (uniform) and {sizes['gcil-longtail']} (longtail)" in said
+    paper = {(r["method"], r["buffer"]): r["values"][-2:] for r in paper_numbers()["main"]["rows"] if "buffer" in r}
+    gaps = [
+        ours[0] - theirs[0]
+        for buffer in (200, 500)
+        for ours, theirs in zip(paper["scommer", buffer], paper["der++", buffer], strict=True)
+    ]
+    assert f"ahead in all four cells, of DER++ by up to {max(gaps):.1f} points" in said
+
+
 def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
     records = [Record.load(folder) for folder in find(ROOT / "docs" / "records")]
     rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| (\d) of (\d) \|$", (ROOT / "README.md").read_text(), re.M)
@@ -260,10 +296,29 @@ def test_the_precisions_that_are_compared_are_those_of_the_records() -> None:
     assert "(by {:.1f}, {:.1f} and {:.1f})".format(*(working[1][s] - working[0][s] for s in range(3))) in told
 
 
+def test_what_the_captions_say_of_four_methods_is_in_the_records() -> None:
+    told = " ".join((ROOT / "docs/figures.md").read_text().split())
+    runs = {r.experiment["method"]: r for r in load([Path(f"{ROOT}/results/s-cifar10-*-200-seed0-*@preset")])}
+    assert set(runs) == {"er", "der++", "cls-er", "scommer"}
+    least = {m: r.matrix(r.inference)[-1].min() for m, r in runs.items()}
+    assert max(least, key=least.__getitem__) == "scommer"
+    assert f"no task is left below {least['scommer']:.0f} %" in told
+    stable = runs["cls-er"].matrix("stable")
+    assert (
+        f"knows {stable[3, 3]:.0f} % of the fourth task when it has just been learned, and {stable[4, 3]:.0f} %" in told
+    )
+    lean = {m: r.arrays[f"task_probability/{r.inference}"][-1] for m, r in runs.items()}
+    assert min(lean.values()) > 1 / 5
+    assert sorted(lean, key=lean.__getitem__) in (
+        ["cls-er", "scommer", "der++", "er"],
+        ["scommer", "cls-er", "der++", "er"],
+    )
+
+
 def test_what_the_ablations_caption_says_of_the_last_task_is_in_the_records() -> None:
     """How often a class of the last task is predicted, against an earlier one, over all test images."""
     times: dict[bool, list[float]] = {True: [], False: []}
-    for r in load([Path(f"{ROOT}/results@stream=s-cifar10@buffer=200")]):
+    for r in load([Path(f"{ROOT}/results@stream=s-cifar10@buffer=200@method={m}") for m in ("er", "scommer")]):
         p = r.arrays[f"class_probability/{r.inference}"]
         times[r.inference == "long_term"].append(p[8:].mean() / p[:8].mean())
     told = " ".join((ROOT / "docs/figures.md").read_text().split())
