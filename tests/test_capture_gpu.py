@@ -14,6 +14,7 @@ from scommer.device import Precision
 from scommer.experiment import Experiment
 from scommer.learner import Learner
 from scommer.levers import LEVERS, Lever, without
+from scommer.lifelong import LifelongClassifier
 from scommer.methods import METHODS
 from scommer.presets import resolve
 from scommer.running import run
@@ -199,6 +200,20 @@ def test_the_bench_measures_a_gpu() -> None:
     assert all(t.ms > 0 for t in measured.timings)
     assert measured.floor_ms > 0
     assert measured.bare_ms > 0
+
+
+def test_a_classifier_goes_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None:
+    torch.use_deterministic_algorithms(False)
+    data = load("digits")
+    halves = [data.train_labels < 5, data.train_labels >= 5]
+    model = LifelongClassifier(10, buffer=50, settings={"epochs": 10}, device="cuda")
+    for mask, device in zip([*halves, halves[0]], ("cpu", "cuda", "cpu"), strict=True):
+        model.partial_fit(data.train_images[mask], data.train_labels[mask])
+        model.save(tmp_path)
+        here, model = model, LifelongClassifier.load(tmp_path, device=device)
+        same = here.predict(data.test_images) == model.predict(data.test_images)
+        assert same.mean() > 0.98  # precisions differ
+    assert model.score(data.test_images, data.test_labels) > 0.7
 
 
 def test_a_run_in_bf16_learns(tmp_path: Path) -> None:

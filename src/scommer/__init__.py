@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scommer.data import Dataset, from_arrays
     from scommer.experiment import Experiment
+    from scommer.lifelong import LifelongClassifier
     from scommer.record import Record
     from scommer.running import run
     from scommer.streams.class_il import class_il as class_il
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from scommer.trained import load_trained
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "Experiment", "Record", "Stream", "class_il", "from_arrays", "gcil", "load_trained", "run"]
+__all__ = [
+    "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "class_il", "from_arrays", "gcil",
+    "load_trained", "run",
+]  # fmt: skip
 
 _HOMES = {
     "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "running", "Record": "record",
     "Stream": "streams", "class_il": "streams", "gcil": "streams", "load_trained": "trained",
+    "LifelongClassifier": "lifelong",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from numbers import Integral
 from pathlib import Path
@@ -84,21 +84,28 @@ def prepare(
 ) -> Plan:
     """Looks up all settings first, then the data: a wrong name costs no time. `loaded` streams are shared."""
     e = experiment
-    if e.method not in METHODS:
-        raise unknown("method", e.method, METHODS)
-    if e.buffer < 1 and METHODS[e.method].draws:
-        raise UsageError(f"a buffer of {e.buffer} holds nothing to replay: give at least 1 (or --method sgd)")
     if isinstance(e.stream, str) and e.stream not in streams.STREAMS:
         raise unknown("stream", e.stream, streams.STREAMS)
     if not isinstance(e.stream, str) and e.validation:
         raise UsageError("a stream of your own holds out images when it is made: class_il(..., validation=0.1)")
-    name = e.stream if isinstance(e.stream, str) else presets.DEFAULT
-    method, training = presets.resolve(name, e.method, e.buffer, e.variant, e.settings)
-    stream = e.stream if not isinstance(e.stream, str) else _load(e.stream, e.validation, data, loaded)
-    if name == presets.DEFAULT:
-        overrides = {**_fitting(stream, method, training), **e.settings}
-        method, training = presets.resolve(name, e.method, e.buffer, e.variant, overrides)
+    method, training = check(e)
+    if isinstance(e.stream, str):
+        stream = _load(e.stream, e.validation, data, loaded)
+    else:
+        stream = e.stream
+        fitting = _fitting(stream, method, training)
+        method, training = check(replace(e, settings={**fitting, **e.settings}))
     return Plan(e, stream, method, training, presets.as_dict(method, training))
+
+
+def check(e: Experiment) -> tuple[Method, Training]:
+    """The method and its training, as far as they are known without data; an error where they cannot be."""
+    if e.method not in METHODS:
+        raise unknown("method", e.method, METHODS)
+    if e.buffer < 1 and METHODS[e.method].draws:
+        raise UsageError(f"a buffer of {e.buffer} holds nothing to replay: give at least 1 (or --method sgd)")
+    name = e.stream if isinstance(e.stream, str) else presets.DEFAULT
+    return presets.resolve(name, e.method, e.buffer, e.variant, e.settings)
 
 
 def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[str, float], Stream] | None) -> Stream:

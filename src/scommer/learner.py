@@ -87,7 +87,7 @@ class Learner:
             yield reached
 
     def _learn(self) -> Iterator[Moment]:
-        if self.untrained is None:
+        if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.mind, [])[0])
         while self.task < len(self.phases):
             while self.epoch < self.training.epochs:
@@ -188,8 +188,10 @@ class Learner:
     # --- evaluation
 
     def score(self) -> None:
-        """Evaluates all memories as they are."""
+        """Evaluates all memories as they are, where there is anything to test them on."""
         self.lane.join()
+        if not len(self.test_images):
+            return
         for view in self.method.views(self.mind, list(self.calibration())):
             rows = self.scores.setdefault(view.name, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use

@@ -1,6 +1,6 @@
 """A finished run's memory, loaded to answer: what a product uses once training is done."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,25 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
     name = memory or record.inference
     if name not in memories:
         raise unknown("memory", name, memories)
-    network = _network(record.settings, record.stream).to(device)
-    network.load_state_dict({k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")})
-    augment = Augment(0, False, record.settings["mean"], record.settings["std"], device)
-    return Trained(network, augment, tuple(record.stream["classes"]), tuple(record.stream["image_shape"]))
+    weights = {k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")}
+    return trained(record.settings, record.stream["classes"], record.stream["image_shape"], weights, device)
 
 
-def _network(settings: Mapping[str, Any], stream: Mapping[str, Any]) -> nn.Module:
+def trained(
+    settings: Mapping[str, Any],
+    classes: Sequence[str],
+    image_shape: Sequence[int],
+    weights: Mapping[str, Tensor],
+    device: torch.device | str,
+) -> Trained:
+    """A network of these settings with these parameters and statistics, by name."""
     sparse = {k: settings[k] for k in ("active", "activate", "threshold")} if settings.get("sparse") else {}
     size = {k: settings[k] for k in ("width", "depth", "stages")}
+    channels, height, width = image_shape
     any_weights = torch.Generator().manual_seed(0)  # replaced at once
-    return networks.build(
-        settings["network"], tuple(stream["image_shape"]), len(stream["classes"]), any_weights, **size, **sparse
-    )
+    network = networks.build(
+        settings["network"], (channels, height, width), len(classes), any_weights, **size, **sparse
+    ).to(device)
+    network.load_state_dict(weights)
+    augment = Augment(0, False, settings["mean"], settings["std"], device)
+    return Trained(network, augment, tuple(classes), (channels, height, width))
