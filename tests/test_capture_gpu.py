@@ -209,8 +209,8 @@ def test_a_classifier_goes_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None:
     model = LifelongClassifier(10, buffer=50, settings={"epochs": 10}, device="cuda")
     for mask, device in zip([*halves, halves[0]], ("cpu", "cuda", "cpu"), strict=True):
         model.partial_fit(data.train_images[mask], data.train_labels[mask])
-        model.save(tmp_path)
-        here, model = model, LifelongClassifier.load(tmp_path, device=device)
+        model.save(tmp_path / "model")
+        here, model = model, LifelongClassifier.load(tmp_path / "model", device=device)
         same = here.predict(data.test_images) == model.predict(data.test_images)
         assert same.mean() > 0.98  # precisions differ
     assert model.score(data.test_images, data.test_labels) > 0.7

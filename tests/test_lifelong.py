@@ -1,6 +1,9 @@
 """A classifier that learns on: what it makes of tasks that come over time is what a run makes of them at once."""
 
-import warnings
+import pickle
+import weakref
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +11,14 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.metrics import get_scorer
 
 from scommer import Experiment, LifelongClassifier, Stream, class_il, load_trained, run
 from scommer.data import load
-from scommer.errors import RunError, RunWarning, UsageError
+from scommer.errors import RunError, UsageError
+from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
 from scommer.underway import Watch
 
@@ -35,11 +41,28 @@ def tasks(stream: Stream) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(stream.data.train_images[t.train], stream.data.train_labels[t.train]) for t in stream.tasks]
 
 
-@pytest.mark.parametrize("method", ["scommer", "cls-er", "der++", "er", "sgd"])
-def test_tasks_over_time_are_what_a_run_makes_of_them_at_once(method: str, stream: Stream, tmp_path: Path) -> None:
-    experiment = Experiment(stream, method, buffer=30, seed=3, settings=settings(method))
-    record = run(experiment, out=tmp_path / "runs", weights=True, device="cpu")
-    model = LifelongClassifier(10, method, buffer=30, seed=3, settings=settings(method), device="cpu")
+@pytest.mark.parametrize(
+    ("method", "extra"),
+    [
+        ("scommer", {}),
+        ("scommer", {"statistics": "recalibrated"}),
+        ("cls-er", {}),
+        ("der++", {"momentum": 0.9}),
+        ("er", {}),
+        ("sgd", {}),
+    ],
+)
+def test_tasks_over_time_are_what_a_run_makes_of_them_at_once(
+    method: str, extra: dict[str, Any], stream: Stream, tmp_path: Path
+) -> None:
+    chosen = settings(method) | extra
+    record = run(
+        Experiment(stream, method, buffer=30, seed=3, settings=chosen),
+        out=tmp_path / "runs",
+        weights=True,
+        device="cpu",
+    )
+    model = LifelongClassifier(10, method, buffer=30, seed=3, settings=chosen, device="cpu")
     for t, (images, labels) in enumerate(tasks(stream)):
         model.partial_fit(images, labels)
         if t % 2:  # another process goes on
@@ -48,13 +71,14 @@ def test_tasks_over_time_are_what_a_run_makes_of_them_at_once(method: str, strea
     (kept,) = (tmp_path / "runs").glob("*/weights.safetensors")
     whole = safetensors.torch.load_file(kept)
     own = {k.removeprefix(f"{record.inference}."): t for k, t in whole.items() if k.startswith(f"{record.inference}.")}
-    assert own.keys() == model._weights.keys()
-    assert all(torch.equal(own[k], model._weights[k]) for k in own)
+    weights = model._now().weights
+    assert own.keys() == weights.keys()
+    assert all(torch.equal(own[k], weights[k]) for k in own)
     images, labels = stream.data.test_images, stream.data.test_labels
     expected = load_trained(kept.parent).predict(images)
     assert np.array_equal(model.predict(images), expected.numpy())
     assert model.score(images, labels) == pytest.approx((expected == labels).float().mean().item())
-    assert [task["classes"] for task in model.history] == [list(t.classes) for t in stream.tasks]
+    assert [task["classes"] for task in model.history_] == [list(t.classes) for t in stream.tasks]
 
 
 def test_it_remembers_what_it_no_longer_sees() -> None:
@@ -84,14 +108,13 @@ def test_labels_are_those_that_were_named(stream: Stream) -> None:
     assert p.shape == (len(images), 4)
     assert np.allclose(p.sum(1), 1, atol=1e-5)
     assert model.score(images, words[labels.numpy()]) == np.mean(model.predict(images) == words[labels.numpy()]) > 0.9
-    assert "2 tasks learned, 4 of 4 classes" in repr(model)
 
 
 def test_classes_may_come_back_and_tasks_be_small(stream: Stream) -> None:
     (images, labels), _, (others, their), *_ = tasks(stream)
     model = LifelongClassifier(range(10), buffer=10, settings=settings("scommer"), device="cpu")
     model.partial_fit(images, labels).partial_fit(others[:1], their[:1]).partial_fit(images[:3], labels[:3])
-    assert [task["images"] for task in model.history] == [len(images), 1, 3]
+    assert [task["images"] for task in model.history_] == [len(images), 1, 3]
     assert np.isfinite(model.predict_proba(images)).all()
 
 
@@ -100,8 +123,8 @@ def test_it_learns_on_where_generators_are_of_another_device(stream: Stream) -> 
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu").partial_fit(
         one, ones
     )
-    model._trained_on = "cuda"
-    model._state = {k: t if k.startswith("mind/") else t[:16] for k, t in model._state.items()}  # as a GPU's are
+    state = {k: t if k.startswith("mind/") else t[:16] for k, t in model._now().state.items()}  # as a GPU's are
+    model._known = replace(model._now(), state=state, device="cuda")
     assert model.partial_fit(two, twos).score(two, twos) > 0.9
 
 
@@ -122,7 +145,7 @@ def test_what_is_broken_off_has_not_been(stream: Stream, tmp_path: Path) -> None
     models = [LifelongClassifier(10, buffer=30, settings=settings("scommer"), device="cpu") for _ in range(2)]
     with pytest.raises(KeyboardInterrupt):
         models[0].partial_fit(one, ones, watch=Stop(5))
-    assert models[0].history == []
+    assert models[0].history_ == []
     for model in models:
         model.partial_fit(one, ones)
     before = models[0].predict_proba(two)
@@ -137,32 +160,125 @@ def test_what_is_broken_off_has_not_been(stream: Stream, tmp_path: Path) -> None
 
 def test_training_that_goes_astray_changes_nothing(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
+    with pytest.raises(RunError, match="learning rate"):  # in its only step: the loss was measured before it
+        LifelongClassifier(10, seed=1, settings={"epochs": 1, "lr": 1e6}, device="cpu").partial_fit(
+            images[:32], labels[:32]
+        )
     model = LifelongClassifier(10, "sgd", settings=SETTINGS, device="cpu").partial_fit(images, labels)
     before = model.predict_proba(images)
-    model.asked.settings["lr"] = 1e30  # type: ignore[index]
-    with pytest.raises(RunError, match="learning rate"):
-        model.partial_fit(images, labels)
-    assert np.array_equal(model.predict_proba(images), before)
+    model._known = replace(model._now(), settings={**model.settings_, "lr": 1e30})
+    for learn in (model.partial_fit, model.fit):
+        if learn == model.fit:
+            model.settings = {**SETTINGS, "lr": 1e30}
+        with pytest.raises(RunError, match="learning rate"):
+            learn(images, labels)
+        assert np.array_equal(model.predict_proba(images), before)
+
+
+def test_images_of_another_scale_are_refused(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(10, "er", settings={"epochs": 1}, device="cpu").partial_fit(
+        images.float() / images.max(), labels
+    )
+    with pytest.raises(UsageError, match="in the same scale"):
+        model.partial_fit(images.float() / images.max() * 255, labels)
+    flat = np.zeros((4, 8, 8), np.float32)
+    with pytest.raises(UsageError, match="give both in settings"):
+        LifelongClassifier(10, "er", device="cpu").partial_fit(flat, [0] * 4)
+    with pytest.raises(UsageError, match="give both in settings"):
+        LifelongClassifier(10, "er", device="cpu").partial_fit(np.ones((1, 1, 1), np.float32), [0])
+    told = {"mean": [0.5], "std": [0.25], "epochs": 1}
+    assert (
+        LifelongClassifier(10, "er", settings=told, device="cpu").partial_fit(flat, [0] * 4).predict(flat).tolist()
+        == [0] * 4
+    )
 
 
 def test_settings_follow_the_first_images_and_stay() -> None:
     rng = np.random.default_rng(0)
-    bright = rng.integers(200, 255, (40, 8, 8), dtype=np.uint8)
+    bright = rng.integers(150, 255, (40, 8, 8), dtype=np.uint8)
     model = LifelongClassifier(2, settings={"epochs": 2, "width": 8}, device="cpu")
     model.partial_fit(bright, [0] * 40)
-    first = dict(model.asked.settings)
+    first = model.settings_
     assert first["mean"] == [pytest.approx(bright.mean() / 255, abs=1e-3)]
     model.partial_fit(bright // 4, [1] * 40)
-    assert model.asked.settings == first
+    assert model.settings_ == first
+    model.fit(bright // 4, [1] * 40)  # from the beginning
+    assert model.settings_["mean"] == [pytest.approx((bright // 4).mean() / 255, abs=1e-3)]
+    assert len(model.history_) == 1
+
+
+def test_only_classes_that_have_come_are_answers(stream: Stream) -> None:
+    (images, labels), (others, their), *_ = tasks(stream)
+    model = LifelongClassifier(10, "cls-er", buffer=30, settings=settings("cls-er"), device="cpu").partial_fit(
+        images[:20], labels[:20]
+    )
+    p = model.predict_proba(others)
+    assert (p[:, 2:] == 0).all()
+    assert (p[:, :2] > 0).all()
+    assert set(model.partial_fit(others, their).predict(others)) <= {0, 1, 2, 3}
+
+
+def test_it_is_an_estimator_of_scikit_learn(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu")
+    again = clone(model)
+    assert again.get_params() == model.get_params()
+    model.fit(images, labels)
+    assert get_scorer("accuracy")(model, images, labels.numpy()) == model.score(images, labels)
+    assert model.classes_.tolist() == list(range(10))
+    assert not again.history_
+    for copy in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
+        others = tasks(stream)[1]
+        expected = deepcopy(model).partial_fit(*others).predict_proba(others[0])
+        assert np.array_equal(copy.partial_fit(*others).predict_proba(others[0]), expected)
+
+
+def test_one_task_at_a_time(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(images, labels)
+    before = model.predict_proba(images)
+    seen: list[object] = []
+
+    class Meddle(Watch):
+        def moment(self, learner: Learner, moment: Moment) -> None:
+            if not seen:
+                seen.append(model.predict_proba(images))  # what it knew before
+                with pytest.raises(UsageError, match="learning already"):
+                    model.partial_fit(images, labels)
+
+    with torch.no_grad():  # as in a server that only answers otherwise
+        model.partial_fit(*tasks(stream)[1], watch=Meddle())
+    assert np.array_equal(seen[0], before)  # type: ignore[arg-type]
+    assert len(model.history_) == 2
+
+
+def test_what_has_been_learned_is_let_go(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    held: list[weakref.ref[Learner]] = []
+
+    class Hold(Watch):
+        def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+            held.append(weakref.ref(learner))
+
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS | {"epochs": 1}, device="cpu")
+    for _ in range(2):
+        model.partial_fit(images, labels, watch=Hold())
+    assert [learner() for learner in held] == [None, None]
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"classes": 1}, "at least two"),
-        ({"classes": ["a", "a"]}, "each once"),
-        ({"classes": "abc"}, "a list of whole numbers or of words"),
-        ({"classes": [0.5, 1.5]}, "a list of whole numbers or of words"),
+        ({"classes": 1}, "at least 2"),
+        ({"classes": ["a", "a"]}, "of 2 classes 1 differ: give at least 2, each once"),
+        ({"classes": "abc"}, "a list of whole numbers, or one of words"),
+        ({"classes": [0.5, 1.5]}, "a list of whole numbers, or one of words"),
+        ({"classes": [0, "a"]}, "a list of whole numbers, or one of words"),
+        ({"classes": [[1], [2, 3]]}, "a list of whole numbers, or one of words"),
+        ({"variant": None}, "unknown variant 'None'"),
+        ({"settings": {1: 2}}, "unknown setting of scommer '1'"),
+        ({"device": 1.5}, "cannot be used here"),
         ({"method": "scomer"}, "did you mean 'scommer'"),
         ({"method": "joint"}, "all tasks at once"),
         ({"buffer": 0}, "holds nothing to replay"),
@@ -190,34 +306,50 @@ def test_images_and_labels_must_fit_what_was_learned(stream: Stream) -> None:
     other = np.zeros((2, 8, 8), np.uint8 if images.is_floating_point() else np.float32)
     with pytest.raises(UsageError, match=f"these images are {other.dtype} 1 × 8 × 8"):
         model.partial_fit(other, [0, 1])
-    with pytest.raises(UsageError, match="label 10 is none of the 10 classes"):
+    with pytest.raises(UsageError, match="label 10 is none of the 10 classes named at the start"):
         model.partial_fit(images[:2], [3, 10])
-    with pytest.raises(UsageError, match="one label per image"):
-        model.partial_fit(images[:2], [3])
+    for labels_given, words in (
+        ([3], "for 2 images there are 1 labels"),
+        (3, "there are a int"),
+        ("ab", "there are a str"),
+        ([3, None], "label None"),
+        ([[3], [3]], "label \\[3\\]"),
+        (np.array([[3], [3]]), "label \\[3\\]"),
+        (torch.tensor([0.5, 1.0], requires_grad=True), "label 0.5"),
+        (["0", "1"], "label '0'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            model.partial_fit(images[:2], labels_given)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="layout is 'bogus'"):
+        model.predict(images, layout="bogus")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="empty"):
         model.partial_fit(images[:0], [])
-    assert len(model.history) == 1
+    assert len(model.history_) == 1
 
 
-def test_only_classifiers_are_loaded(stream: Stream, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no classifier"):
+def test_only_whole_classifiers_are_loaded(stream: Stream, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
         LifelongClassifier.load(tmp_path / "nowhere", device="cpu")
-    images, labels = tasks(stream)[0]
-    run_folder = tmp_path / "runs"
-    with pytest.raises(KeyboardInterrupt):
-        run(Experiment(stream, "er", 30, settings=SETTINGS), out=run_folder, checkpoint_seconds=0, watch=Stop(3))
-    with pytest.raises(UsageError, match="something else"):
-        LifelongClassifier.load(next(run_folder.iterdir()), device="cpu")
-    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(images, labels)
-    model.save(tmp_path / "model")
-    first = model.predict_proba(images)
-    model.partial_fit(*tasks(stream)[1])
-    model.save(tmp_path / "model")
-    newest = max((tmp_path / "model").glob("*.safetensors"))
-    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
-    with pytest.warns(RunWarning, match="damaged: going on from the one before"):
-        older = LifelongClassifier.load(tmp_path / "model", device="cpu")
-    assert np.array_equal(older.predict_proba(images), first)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"not a model")
+    with pytest.raises(UsageError, match="damaged, or no classifier"):
+        LifelongClassifier.load(path, device="cpu")
+    safetensors.torch.save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(UsageError, match="no classifier"):
+        LifelongClassifier.load(path, device="cpu")
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(*tasks(stream)[0])
+    model.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    content = path.read_bytes()
+    for at in range(-1, -len(content) + 3000, -len(content) // 7):  # anywhere in the tensors
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[len(content) + at + 1 :])
+        with pytest.raises(UsageError, match="damaged"):
+            LifelongClassifier.load(path, device="cpu")
+    path.write_bytes(content[:-5])
+    with pytest.raises(UsageError, match="damaged"):
+        LifelongClassifier.load(path, device="cpu")
+    with pytest.raises(RunError, match="cannot write"):
+        model.save(tmp_path / "nowhere" / "model")
 
 
 def test_the_example_in_its_docstring_runs() -> None:
@@ -225,6 +357,4 @@ def test_the_example_in_its_docstring_runs() -> None:
 
     from scommer import lifelong
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert doctest.testmod(lifelong) == (0, 4)
+    assert doctest.testmod(lifelong) == (0, 6)

@@ -30,10 +30,8 @@ def choose_device(wanted: str | None) -> torch.device:
         torch.ones(1, device=device).item()
         if device.type == "cuda" and device.index is not None:
             torch.cuda.set_device(device)  # graphs and streams are made on the current one
-    except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise UsageError(
-            f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): try --device cpu"
-        ) from None
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as e:
+        raise UsageError(f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): try cpu") from None
     return device
 
 

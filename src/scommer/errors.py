@@ -29,10 +29,10 @@ class RunWarning(UserWarning):
     """Something that a run goes on without, and its user should know."""
 
 
-def unknown(kind: str, given: str, known: Iterable[str]) -> UsageError:
+def unknown(kind: str, given: object, known: Iterable[str]) -> UsageError:
     """An error for a name that is not known, with the nearest one that is."""
     names = sorted(known)
-    near = get_close_matches(given, names, n=1)
+    near = get_close_matches(str(given), names, n=1)
     alike = near and not near[0].isdigit()  # digits that numbers share mean nothing
     hint = f"did you mean '{near[0]}'?" if alike else f"known: {', '.join(names)}"
     return UsageError(f"unknown {kind} '{given}': {hint}")

@@ -17,6 +17,8 @@ from scommer.methods import METHODS, Method
 from scommer.streams import Stream
 from scommer.training import Training
 
+FLAT = 1e-3  # the least standard deviation that images are divided by
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -119,7 +121,8 @@ def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, An
     """For a stream that no preset knows: settings that follow its images and its length."""
     images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # enough to measure
     x = images.float() / 255 if images.dtype == torch.uint8 else images
-    std = x.std((0, 2, 3)).clamp(min=1e-3)
+    several = x.numel() > x.shape[1]  # values of a channel: a single one has no deviation
+    std = x.std((0, 2, 3), correction=int(several)).clamp(min=FLAT)
     steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # a task
     fitting = {
         "network": "small" if max(images.shape[2:]) <= 16 else "resnet18",

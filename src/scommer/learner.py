@@ -40,8 +40,11 @@ class Learner:
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
         capture: bool = True,
+        earlier: int = 0,
     ) -> None:
+        """`earlier` tasks were learned by others, whose state is taken up before this one learns."""
         self.stream, self.method, self.training, self.seed = stream, method, training, seed
+        self.earlier = earlier
         self.device, self.precision = torch.device(device), precision
         half = torch.bfloat16 if precision == "bf16" else None
         data = stream.data
@@ -209,10 +212,11 @@ class Learner:
         if not n:
             return
         assert self.mind.episodic is not None
-        draw = randomness.generator(self.seed, f"calibration/{task}")
+        name = f"calibration/{self.earlier + task}"
+        draw = randomness.generator(self.seed, name)
         recalled = self.mind.episodic.fields["x"][torch.randperm(held, generator=draw)[:n].to(self.device)]
         fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:n]].to(self.device)]
-        augmenting = randomness.generator(self.seed, f"calibration/{task}/augment", self.device)
+        augmenting = randomness.generator(self.seed, f"{name}/augment", self.device)
         chunks = -(-n // self.training.replay)
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
             yield self.augment(torch.cat([a, b]), augmenting)

@@ -1,46 +1,56 @@
 """A classifier that goes on learning: from new labelled images whenever they come, without the earlier ones."""
 
 import gc
+import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
-from scommer import checkpoint, presets, record as records
+from scommer import knowledge, presets, record as records
 from scommer.data import Dataset
 from scommer.data.dataset import Array, Layout, as_images
 from scommer.device import choose_device, choose_precision, kept_memory
-from scommer.errors import RunError, RunWarning, UsageError
-from scommer.experiment import Experiment, check, prepare
+from scommer.errors import RunError, UsageError
+from scommer.experiment import FLAT, Experiment, Plan, check, prepare
 from scommer.harvest import final_weights
+from scommer.knowledge import Knowledge, under
 from scommer.learner import Learner
 from scommer.methods import METHODS
 from scommer.streams import Stream, Task
-from scommer.trained import Trained, trained
+from scommer.trained import trained
 from scommer.underway import Watch
 
 Label = int | str
+Labels = Array | Sequence[Label]
+FAR = 20.0  # standard deviations between the images learned first and others of another form, on average
+ASTRAY = 1e6  # logits beyond it
 
 
-class LifelongClassifier:
-    """Learns a task at each `partial_fit`: the same as `run` makes of the same tasks given at once.
+class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns a task at each `partial_fit`: with the same settings, the same as `run` makes of all tasks at once.
 
     `classes` are the labels that may ever come, or how many (0, 1, 2, …). Settings that are left out follow the
-    first images and stay.
+    first images (mean, std, size of the network) and their number (warmup, alpha) and stay: let the first task be a
+    typical one, or give them. As everywhere, an epoch leaves out images that do not fill a batch, unless `drop_last`
+    is off. `history_` tells what each task brought, `settings_` what it is learned with.
 
-    >>> import numpy as np
-    >>> dark, bright = np.zeros((64, 8, 8), np.uint8), np.full((64, 8, 8), 255, np.uint8)
-    >>> model = LifelongClassifier(["night", "day"], "er", settings={"epochs": 2})
-    >>> model.partial_fit(dark, ["night"] * 64).partial_fit(bright, ["day"] * 64).predict(bright[:2]).tolist()
-    ['day', 'day']
+    >>> from sklearn.datasets import load_digits
+    >>> images, labels = load_digits(return_X_y=True)
+    >>> images = images.reshape(-1, 8, 8) / 16
+    >>> model = LifelongClassifier(10, buffer=30, settings={"epochs": 5})
+    >>> for some in (labels < 5, labels >= 5):
+    ...     model = model.partial_fit(images[some], labels[some])
+    >>> bool(model.score(images, labels) > 0.5)
+    True
     """
 
     def __init__(
@@ -51,116 +61,137 @@ class LifelongClassifier:
         seed: int = 0,
         variant: str = "official",
         settings: Mapping[str, Any] | None = None,
-        *,
         device: str | None = None,
         precision: str | None = None,
     ) -> None:
-        self.classes = _labels(classes)
-        self.asked = Experiment(
-            presets.DEFAULT, method, buffer, seed, variant, settings={} if settings is None else settings
-        )
-        check(self.asked)  # before there are any images
+        self.classes, self.method, self.buffer, self.seed = classes, method, buffer, seed
+        self.variant, self.settings, self.device, self.precision = variant, settings, device, precision
+        self.classes_ = np.array(_labels(classes))
+        check(self._asked())  # what is wrong is told before there are any images
         if METHODS[method].joint:
             raise UsageError(f"{method} needs all tasks at once: give them to `run`, or take another method")
-        self.device = choose_device(device)
-        self.precision = choose_precision(precision, self.device)
-        self.history: list[dict[str, Any]] = []  # what each task brought
-        self._state: dict[str, Tensor] = {}  # all that training changes, and the generators
-        self._trained_on = self.device.type
-        self._offered = 0  # examples that episodic memory was offered
-        self._form: tuple[str, tuple[int, ...]] | None = None  # of an image
-        self._weights: dict[str, Tensor] = {}  # of the memory that answers
-        self._answering: Trained | None = None
+        choose_precision(precision, choose_device(device))
+        self._known: Knowledge | None = None
+        self._learning = threading.Lock()
 
-    def __repr__(self) -> str:
-        seen = len({c for task in self.history for c in task["classes"]})
-        return (
-            f"LifelongClassifier({self.asked.method}, buffer {self.asked.buffer}: {len(self.history)} tasks learned, "
-            f"{seen} of {len(self.classes)} classes)"
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_learning": None}  # a lock cannot be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_learning": threading.Lock()})
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """Images, classes, loss of the last epoch, seconds and end of each task."""
+        return [dict(task) for task in self._known.history] if self._known else []
+
+    @property
+    def settings_(self) -> dict[str, Any]:
+        """Every setting that it learns with."""
+        return dict(self._now().settings)
+
+    def _now(self) -> Knowledge:
+        if self._known is None:
+            raise UsageError("nothing has been learned yet: call partial_fit first")
+        return self._known
+
+    def _asked(self) -> Experiment:
+        settings = {} if self.settings is None else self.settings
+        return Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
 
     # --- learning
 
     def partial_fit(
-        self, images: Array, labels: Array | Sequence[Label], *, layout: Layout = "auto", watch: Watch | None = None
+        self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None
     ) -> Self:
         """Learns these images as one task; earlier ones are kept in mind by what was remembered of them.
 
         Where it is broken off or fails, the classifier stays what it was before.
         """
+        if not self._learning.acquire(blocking=False):
+            raise UsageError("this classifier is learning already, in another thread: wait for it")
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                self._known = self._learned(images, labels, layout, watch or Watch())
+        finally:
+            self._learning.release()
+            gc.collect()  # a learner and its step know each other, and hold the images
+        return self
+
+    def fit(self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None) -> Self:
+        """Forgets everything, then learns these images as the first task."""
+        before, self._known = self._known, None
+        try:
+            return self.partial_fit(images, labels, layout=layout, watch=watch)
+        finally:
+            self._known = self._known or before
+
+    def _learned(self, images: Array, labels: Labels, layout: Layout, watch: Watch) -> Knowledge:
+        """What is known once these images are learned too."""
+        known, began = self._known, time.monotonic()
         x = self._images(images, layout)
         y = torch.from_numpy(self._numbers(labels, len(x)))
-        stream = self._stream(torch.from_numpy(x), y)
-        plan = prepare(replace(self.asked, stream=stream))
-        watch, began = watch or Watch(), time.monotonic()
-        if self.device.type == "cuda":
-            gc.collect()  # an earlier learner and its graphs may still hold GPU memory
-        with kept_memory(self.device):
+        stream = _one_task(torch.from_numpy(x), y, self.classes_)
+        asked = replace(self._asked(), stream=stream)
+        plan = prepare(replace(asked, settings=known.settings) if known else asked)
+        _check_images(plan, first=known is None and "std" not in (self.settings or {}))
+        device = choose_device(self.device)
+        with kept_memory(device):
             learner = Learner(
-                stream, plan.method, plan.training, buffer=self.asked.buffer, seed=self.asked.seed,
-                device=self.device, precision=self.precision,
+                stream, plan.method, plan.training, buffer=asked.buffer, seed=asked.seed, device=device,
+                precision=choose_precision(self.precision, device), earlier=len(known.history) if known else 0,
             )  # fmt: skip
-            if self._state:
-                self._take_up(learner)
+            if known:
+                _take_up(learner, known)
             watch.begin(plan, learner, 1)
             try:
                 for moment in learner.learn():
                     watch.moment(learner, moment)
             finally:
                 watch.end()
-            own = f"{plan.method.inference}."
-            weights = {k.removeprefix(own): t for k, t in final_weights(learner).items() if k.startswith(own)}
-        if not all(bool(t.isfinite().all()) for t in weights.values()):
-            raise RunError(f"training went astray: lower the learning rate (now lr = {plan.training.lr})")
-        answering = trained(plan.settings, stream.data.class_names, stream.data.image_shape, weights, self.device)
-        told = {
-            "images": len(y),
-            "classes": [self.classes[c] for c in stream.tasks[0].classes],
-            "loss": learner.curve[-1],
-            "seconds": round(time.monotonic() - began, 2),
-            "finished": records.now(),
+            state, values = learner.state()
+            weights = final_weights(learner)
+        memories = {name: under(f"{name}.", weights) for name in {"working", plan.method.inference}}
+        networks = {
+            name: trained(plan.settings, stream.data.class_names, x.shape[1:], tensors, device)
+            for name, tensors in memories.items()
         }
-        tensors, values = learner.state()
-        # From here on nothing can fail: all of it or nothing.
-        self._state = {k: t.cpu() for k, t in tensors.items() if k.startswith(("mind/", "generator/"))}
-        self._trained_on, self._offered = self.device.type, values["offered"]
-        self._form, self._weights, self._answering = (str(x.dtype), x.shape[1:]), weights, answering
-        self.asked = replace(self.asked, settings=plan.settings)
-        self.history = [*self.history, told]
-        return self
-
-    def _stream(self, images: Tensor, labels: Tensor) -> Stream:
-        """These images as a stream of one task without test images."""
-        names = tuple(map(str, self.classes))
-        data = Dataset("given", images, labels, images[:0], labels[:0], names)
-        task = Task(torch.arange(len(labels)), labels[:0], tuple(labels.unique().tolist()))
-        return Stream("lifelong", "gcil", data, (task,))
-
-    def _take_up(self, learner: Learner) -> None:
-        """Brings a new learner to where the last one ended, at the beginning of a task."""
-        fresh, _ = learner.state()
-        state = {**self._state, "order": fresh["order"], "loss": fresh["loss"]}
-        if self._trained_on != learner.device.type:  # generators of another device cannot be taken up
-            state |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
-        start = {"task": 0, "epoch": 0, "batch": 0, "offered": self._offered, "curve": [], "scores": {"untrained": 0}}
-        learner.restore(state, start)
+        for network in networks.values():
+            if not bool((network.respond(stream.data.train_images[:32]).abs() < ASTRAY).all()):  # nor NaN
+                raise RunError(
+                    f"training went astray: lower the learning rate (now lr = {plan.training.lr}), or check the images"
+                )
+        told = {
+            "images": len(y), "classes": self.classes_[list(stream.tasks[0].classes)].tolist(),
+            "loss": learner.curve[-1], "seconds": round(time.monotonic() - began, 2), "finished": records.now(),
+        }  # fmt: skip
+        return Knowledge(
+            state={k: t.cpu() for k, t in state.items() if k.startswith(("mind/", "generator/"))},
+            weights=memories[plan.method.inference],
+            answering=networks[plan.method.inference],
+            settings=plan.settings,
+            form=(str(x.dtype), x.shape[1:]),
+            offered=values["offered"],
+            device=device.type,
+            history=(*(known.history if known else ()), told),
+        )
 
     # --- answering
 
     def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
-        """The probability [N, C] of each class, in the order of `classes`."""
-        if self._answering is None:
-            raise UsageError("nothing has been learned yet: call partial_fit first")
-        x = self._images(images, layout)
-        found: NDArray[np.float32] = self._answering.logits(x, "NCHW").softmax(1).numpy()
+        """The probability [N, C] of each class, in the order of `classes_`; 0 for those that have not come yet."""
+        known = self._now()
+        logits = known.answering.respond(torch.from_numpy(self._images(images, layout)))
+        seen = np.isin(self.classes_, [c for task in known.history for c in task["classes"]])
+        found: NDArray[np.float32] = logits.masked_fill(torch.from_numpy(~seen), -torch.inf).softmax(1).numpy()
         return found
 
     def predict(self, images: Array, *, layout: Layout = "auto") -> NDArray[Any]:
-        """The most likely label [N] of each image."""
-        labels: NDArray[Any] = np.take(self.classes, self.predict_proba(images, layout=layout).argmax(1))
+        """The most likely label [N] of each image, among those that have come."""
+        labels: NDArray[Any] = self.classes_[self.predict_proba(images, layout=layout).argmax(1)]
         return labels
 
-    def score(self, images: Array, labels: Array | Sequence[Label], *, layout: Layout = "auto") -> float:
+    def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
         """The share of images whose most likely label is the right one, from 0 to 1."""
         found = self.predict_proba(images, layout=layout).argmax(1)
         return float((found == self._numbers(labels, len(found))).mean())
@@ -170,69 +201,92 @@ class LifelongClassifier:
     def _images(self, images: Array, layout: Layout) -> NDArray[Any]:
         """Images as [N, C, H, W], in the form that was learned."""
         x = as_images(images, layout=layout)
-        if self._form and self._form != (form := (str(x.dtype), x.shape[1:])):
-            given, learned = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, self._form))
+        form = (str(x.dtype), x.shape[1:])
+        if self._known and self._known.form != form:
+            given, learned = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, self._known.form))
             raise UsageError(f"these images are {given} (channels, height, width), those learned before are {learned}")
         return x
 
-    def _numbers(self, labels: Array | Sequence[Label], length: int) -> NDArray[np.int64]:
+    def _numbers(self, labels: Labels, length: int) -> NDArray[np.int64]:
         """The place of each label among the classes."""
-        given = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-        if given.shape != (length,):
-            raise UsageError(f"labels have shape {given.shape}, expected ({length},): pass one label per image")
-        place = {c: i for i, c in enumerate(self.classes)}
-        strange = next((c for c in given.tolist() if c not in place), None)
-        if strange is not None:
-            raise UsageError(
-                f"label {strange!r} is none of the {len(place)} classes that were named at the start: mend the labels"
-            )
-        return np.array([place[c] for c in given.tolist()], np.int64)
+        if isinstance(labels, Tensor):
+            labels = labels.detach().cpu().float().numpy() if labels.is_floating_point() else labels.cpu().numpy()
+        listed = labels.tolist() if hasattr(labels, "tolist") else labels
+        if not _is_list(listed) or len(listed) != length:
+            given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"
+            raise UsageError(f"for {length} images there are {given}: pass one label per image")
+        place = {c: i for i, c in enumerate(self.classes_.tolist())}
+        for label in listed:
+            if not isinstance(label, int | float | str) or label not in place:
+                raise UsageError(f"label {label!r} is none of the {len(place)} classes named at the start, which stay")
+        return np.array([place[label] for label in listed], np.int64)
 
     # --- from one process to another
 
-    def save(self, folder: Path | str) -> None:
-        """Writes all of it, able to learn on, into a folder; what was saved there before is kept beside it."""
-        if not self.history or self._form is None:
-            raise UsageError("nothing has been learned yet: call partial_fit first")
-        asked = {name: getattr(self.asked, name) for name in ("method", "buffer", "seed", "variant", "settings")}
-        values = {
-            "lifelong": 1, "classes": list(self.classes), "asked": asked, "history": self.history,
-            "offered": self._offered, "form": self._form, "device": self._trained_on,
-            "code": records.code_identity(), "versions": records.versions(),
-        }  # fmt: skip
-        with checkpoint.locked(Path(folder)):
-            checkpoint.save(Path(folder), {**self._state, **_named("answer/", self._weights)}, values)
+    def save(self, path: Path | str) -> None:
+        """Writes all of it, able to learn on, into one file: whole, or not at all."""
+        known, asked = self._now(), self._asked()
+        init = {name: getattr(asked, name) for name in ("method", "buffer", "seed", "variant")}
+        knowledge.write(Path(path), known, init | {"classes": self.classes_.tolist()})
 
     @classmethod
-    def load(cls, folder: Path | str, *, device: str | None = None, precision: str | None = None) -> Self:
-        """The classifier that was last saved into a folder, on this machine's device or the one named."""
-        saved = checkpoint.load(Path(folder), lambda text: warnings.warn(text, RunWarning, stacklevel=4))
-        if saved is None:
-            raise UsageError(f"{folder} has no classifier that could be loaded: give the folder it was saved to")
-        tensors, values = saved
-        if values.get("lifelong") != 1:
-            raise UsageError(f"{folder} has the checkpoint of something else: give the folder of a classifier")
-        model = cls(values["classes"], **values["asked"], device=device, precision=precision)
-        model._state = {k: t for k, t in tensors.items() if not k.startswith("answer/")}
-        model._weights = {k.removeprefix("answer/"): t for k, t in tensors.items() if k.startswith("answer/")}
-        model.history, model._offered, model._trained_on = values["history"], values["offered"], values["device"]
-        dtype, shape = values["form"]
-        model._form = (dtype, tuple(shape))
-        model._answering = trained(
-            model.asked.settings, [*map(str, model.classes)], shape, model._weights, model.device
-        )
+    def load(cls, path: Path | str, *, device: str | None = None, precision: str | None = None) -> Self:
+        """The classifier in a file, on the device and with the precision named, or else what is usual there."""
+        known, init = knowledge.read(Path(path), choose_device(device))
+        model = cls(**init, settings=known.settings, device=device, precision=precision)
+        model._known = known
         return model
 
 
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}{name}": t for name, t in tensors.items()}
-
-
-def _labels(classes: int | Sequence[Label]) -> tuple[Label, ...]:
+def _labels(classes: object) -> list[Label]:
     """The labels that may come, as plain values."""
-    listed = list(range(int(classes))) if isinstance(classes, Integral) else np.asarray(classes).tolist()
-    if not isinstance(listed, list) or not all(isinstance(c, int | str) for c in listed):
-        raise UsageError(f"classes are {classes!r}: give their number, or a list of whole numbers or of words")
-    if len(listed) < 2 or len(set(listed)) != len(listed):
-        raise UsageError(f"classes are {classes!r}: give at least two, each once")
-    return tuple(listed)
+    if isinstance(classes, Integral):
+        classes = range(int(classes))
+    listed = classes.tolist() if isinstance(classes, np.ndarray) else classes
+    plain = [_plain(c) for c in listed] if _is_list(listed) else []
+    if {type(c) for c in plain} not in ({int}, {str}):
+        raise UsageError("classes are not understood: give how many, or a list of whole numbers, or one of words")
+    if len(plain) < 2 or len(set(plain)) != len(plain):
+        raise UsageError(f"of {len(plain)} classes {len(set(plain))} differ: give at least 2, each once")
+    return plain
+
+
+def _plain(label: object) -> Any:
+    """Of NumPy's numbers and words, Python's own."""
+    return int(label) if isinstance(label, Integral) else str(label) if isinstance(label, str) else label
+
+
+def _is_list(given: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(given, Sequence) and not isinstance(given, str)
+
+
+def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
+    """Images as a stream of one task, without test images."""
+    data = Dataset("given", images, labels, images[:0], labels[:0], tuple(map(str, classes)))
+    task = Task(torch.arange(len(labels)), labels[:0], tuple(labels.unique().tolist()))
+    return Stream("lifelong", "gcil", data, (task,))
+
+
+def _check_images(plan: Plan, first: bool) -> None:
+    """Refuses images that cannot be normalised, or are of another scale than those before."""
+    mean, std = (torch.tensor(plan.settings[name])[:, None, None] for name in ("mean", "std"))
+    if first and bool((std <= FLAT).any()):
+        raise UsageError("the first images are too much alike to learn mean and std from: give both in settings")
+    x = plan.stream.data.train_images[:1000]
+    x = x / 255 if x.dtype == torch.uint8 else x
+    distance = float(((x - mean) / std).abs().mean())
+    if distance > FAR:
+        raise UsageError(
+            f"these images are {distance:.0f} standard deviations from those learned first, on average: "
+            "give them in the same scale (0 … 1 or 0 … 255), or set mean and std from the beginning"
+        )
+
+
+def _take_up(learner: Learner, known: Knowledge) -> None:
+    """Brings a new learner to where the last one ended, at the beginning of a task."""
+    fresh, _ = learner.state()
+    state = {**known.state, "order": fresh["order"], "loss": fresh["loss"]}
+    if known.device != learner.device.type:  # generators of another device cannot be taken up
+        state |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
+    start = {"task": 0, "epoch": 0, "batch": 0, "offered": known.offered, "curve": [], "scores": {"untrained": 0}}
+    learner.restore(state, start)

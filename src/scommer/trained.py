@@ -24,14 +24,18 @@ class Trained:
         self.network, self.augment = network.eval(), augment
         self.class_names, self.image_shape = class_names, image_shape
 
-    @torch.no_grad()
     def logits(self, images: Array, layout: Layout = "auto", batch: int = 500) -> Tensor:
         """Logits [N, C] of raw images, in the form in which the stream's images were given."""
-        device = self.augment.mean.device
         x = torch.from_numpy(as_images(images, layout=layout))
         if x.shape[1:] != self.image_shape:
             given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
             raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")
+        return self.respond(x, batch)
+
+    @torch.no_grad()
+    def respond(self, x: Tensor, batch: int = 500) -> Tensor:
+        """Logits [N, C] of raw images that are laid out as [N, C, H, W] already."""
+        device = self.augment.mean.device
         return torch.cat(
             [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(batch)]
         )

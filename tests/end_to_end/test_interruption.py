@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ RUN = [
     sys.executable, "-m", "scommer", "run", "s-digits", "--buffer", "20", "--epochs", "3", "--device", "cpu",
     "--set", "width=4", "--set", "warmup=1", "--save-weights", "--checkpoint-seconds", "0.05", "--out",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Ctrl-C is heard, as in a terminal, even where the tests run in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def start(out: Path, seeds: tuple[int, ...] = (0,), **options: object) -> subprocess.Popen[str]:

@@ -204,7 +204,11 @@ def test_cls_er_consolidates_each_memory_at_its_own_rate():
     assert torch.equal(mind.long_term["stable"].weights.theta, before["stable"])
     same(mind.long_term["plastic"].weights.theta, 0.75 * before["plastic"] + 0.25 * mind.working.weights.theta)
     assert method.inference == "stable"
-    assert [v.name for v in method.views(mind, [])] == ["working", "plastic", "stable"]
+    *views, beside = method.views(mind, [])
+    assert [v.name for v in views] == ["working", "plastic", "stable"]
+    assert (beside.name, beside.memory) == ("stable/working", mind.long_term["stable"])
+    assert torch.equal(beside.statistics, mind.working.weights.statistics)
+    assert not torch.equal(beside.statistics, mind.long_term["stable"].weights.statistics)
 
 
 # --- SCoMMER

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -86,6 +86,8 @@ def _array(given: object, what: str) -> NDArray[Any]:
 def as_images(images: Array, what: str = "images", layout: Layout = "auto") -> NDArray[Any]:
     """A contiguous copy as [N, C, H, W], uint8 or float32."""
     array = _array(images, what)
+    if layout not in get_args(Layout):
+        raise UsageError(f"layout is {layout!r}: pass 'auto', 'NHWC' or 'NCHW'")
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise UsageError(f"{what} has dtype {array.dtype}, expected uint8 or float: convert it first")
     if array.ndim == 3:
@@ -106,8 +108,6 @@ def as_images(images: Array, what: str = "images", layout: Layout = "auto") -> N
 def _channels_last(shape: tuple[int, ...], what: str, layout: str) -> bool:
     if layout in ("NHWC", "NCHW"):
         return layout == "NHWC"
-    if layout != "auto":
-        raise UsageError(f"layout is {layout!r}: pass 'auto', 'NHWC' or 'NCHW'")
     first, last = shape[1] in CHANNELS, shape[3] in CHANNELS
     if first == last:
         why = "both could be" if first else "neither is"

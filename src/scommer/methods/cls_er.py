@@ -58,7 +58,9 @@ class CLSER(Method):
 
     def views(self, mind: Mind, calibration: Iterable[Tensor]) -> list[View]:
         memories: dict[str, WorkingMemory | LongTermMemory] = {"working": mind.working, **mind.long_term}
-        return [View(name, memory, memory.weights.statistics) for name, memory in memories.items()]
+        views = [View(name, memory, memory.weights.statistics) for name, memory in memories.items()]
+        # Beside them, the one that answers with working memory's batch-norm statistics.
+        return [*views, View("stable/working", mind.long_term["stable"], mind.working.weights.statistics)]
 
 
 @compiled

@@ -1,0 +1,91 @@
+"""What a classifier knows after its tasks, and the file that carries it from one process to another."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from scommer import record as records
+from scommer.errors import UsageError
+from scommer.files import write_atomically
+from scommer.trained import Trained, trained
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """All that learning has left so far: replaced as a whole, or not at all."""
+
+    state: Mapping[str, Tensor]  # what training changes, and the generators
+    weights: Mapping[str, Tensor]  # of the memory that answers, as it answers
+    answering: Trained
+    settings: Mapping[str, Any]
+    form: tuple[str, tuple[int, ...]]  # of an image
+    offered: int  # examples that episodic memory was offered
+    device: str
+    history: tuple[Mapping[str, Any], ...]
+
+
+def write(path: Path, known: Knowledge, init: Mapping[str, Any]) -> None:
+    """Writes what is known, and what the classifier was made with."""
+    about = {
+        "init": init, "settings": known.settings, "form": known.form, "offered": known.offered,
+        "device": known.device, "history": known.history,
+        "code": records.code_identity(), "versions": records.versions(),
+    }  # fmt: skip
+    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    tensors = {
+        **{f"state/{name}": t.contiguous() for name, t in known.state.items()},
+        **{f"answer/{name}": t for name, t in known.weights.items()},
+        "about": torch.from_numpy(text.copy()),  # a header of safetensors has a limit, a history has none
+    }
+    write_atomically(path, safetensors.torch.save(tensors, {"lifelong": _digest(tensors)}))
+
+
+def read(path: Path, device: torch.device) -> tuple[Knowledge, dict[str, Any]]:
+    """What a file holds, ready to answer on a device."""
+    try:
+        content = path.read_bytes()
+        tensors = safetensors.torch.load(content)
+        size = int.from_bytes(content[:8], "little")  # of the header
+        digest = json.loads(content[8 : 8 + size]).get("__metadata__", {}).get("lifelong")
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror or e}") from e
+    except (SafetensorError, ValueError) as e:
+        raise UsageError(f"{path} is damaged, or no classifier: load another one") from e
+    if digest != _digest(tensors):
+        raise UsageError(f"{path} is {'damaged' if digest else 'no classifier'}: load another one")
+    about = json.loads(tensors["about"].numpy().tobytes())
+    weights, (dtype, shape) = under("answer/", tensors), about["form"]
+    known = Knowledge(
+        state=under("state/", tensors),
+        weights=weights,
+        answering=trained(about["settings"], [str(c) for c in about["init"]["classes"]], shape, weights, device),
+        settings=about["settings"],
+        form=(dtype, tuple(shape)),
+        offered=about["offered"],
+        device=about["device"],
+        history=tuple(about["history"]),
+    )
+    return known, about["init"]
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without the beginning."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """Identifies names and values, so that any damage shows."""
+    h = sha256()
+    for name, t in sorted(tensors.items()):
+        h.update(f"{name}/{t.dtype}/{tuple(t.shape)}/".encode())
+        h.update(t.contiguous().numpy().data)
+    return h.hexdigest()
