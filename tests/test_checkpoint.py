@@ -82,6 +82,24 @@ def test_the_newest_is_loaded_and_only_two_stay(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_numbers_count_on_beyond_their_digits(tmp_path):
+    path = checkpoint.save(tmp_path, {}, {"n": 1})
+    path.rename(path.with_name(path.name.replace("000001", "999999")))
+    checkpoint.save(tmp_path, {}, {"n": 2})
+    assert checkpoint.load(tmp_path, print)[1] == {"n": 2}
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    theirs = [tmp_path / "checkpoint-best.safetensors", tmp_path / "checkpoint-00001-of-00002.safetensors"]
+    for path in theirs:
+        path.write_bytes(b"theirs")
+    assert checkpoint.load(tmp_path, pytest.fail) is None
+    for n in range(4):
+        checkpoint.save(tmp_path, {}, {"n": n})
+    assert checkpoint.load(tmp_path, pytest.fail)[1] == {"n": 3}
+    assert all(path.read_bytes() == b"theirs" for path in theirs)
+
+
 def test_clearing_removes_checkpoints_whatever_became_of_them_and_nothing_else(tmp_path):
     checkpoint.save(tmp_path, {}, {})
     checkpoint.save(tmp_path, {}, {}).write_bytes(b"damaged")

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -15,6 +16,7 @@ from scommer.errors import RunError
 from scommer.files import write_atomically
 
 KEPT = 2
+NAME = re.compile(r"checkpoint-\d+-[0-9a-f]{16}\.safetensors")
 
 
 def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Path:
@@ -22,8 +24,7 @@ def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Pa
     content = safetensors.torch.save(
         {name: t.contiguous() for name, t in tensors.items()}, {"values": json.dumps(values)}
     )
-    newest = _newest_first(folder)[:1]
-    number = 1 + max((int(path.name.split("-")[1]) for path in newest), default=0)
+    number = 1 + max(map(_number, _newest_first(folder)), default=0)
     path = folder / f"checkpoint-{number:06d}-{sha256(content).hexdigest()[:16]}.safetensors"
     write_atomically(path, content)
     for old in _newest_first(folder)[KEPT:]:
@@ -43,7 +44,8 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
             warn(
                 f"{path.name} is damaged: {'going on from the one before' if older else 'none is left, beginning anew'}"
             )
-            path.replace(path.with_suffix(".damaged"))
+            with suppress(OSError):  # where nothing may be written
+                path.replace(path.with_suffix(".damaged"))
             continue
         size = int.from_bytes(content[:8], "little")  # safetensors: length of the header, then the header
         values = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["values"])
@@ -58,7 +60,13 @@ def clear(folder: Path) -> None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("checkpoint-*.safetensors"), reverse=True)
+    """Those that `save` has written, by their numbers; others may have files like these."""
+    ours = [path for path in folder.glob("checkpoint-*.safetensors") if NAME.fullmatch(path.name)]
+    return sorted(ours, key=_number, reverse=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.split("-")[1])
 
 
 @contextmanager
