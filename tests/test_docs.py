@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from scommer.analysis.comparison import compare
 from scommer.analysis.selection import load
 from scommer.analysis.tables import paper_numbers
 from scommer.cli.looking import results
+from scommer.data import load as datasets
 from scommer.methods import METHODS
 from scommer.presets import preset
 from scommer.record import Record, find
-from scommer.streams import STREAMS
+from scommer.streams import STREAMS, gcil_as_published
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results.md"
@@ -188,6 +190,38 @@ def test_what_the_reading_says_of_the_last_task_of_gcil_is_in_the_records() -> N
         for ours, theirs in zip(paper["scommer", buffer], paper["der++", buffer], strict=True)
     ]
     assert f"ahead in all four cells, of DER++ by up to {max(gaps):.1f} points" in said
+
+
+@pytest.mark.long
+def test_what_the_reading_says_of_the_published_streams_follows_from_their_draws(
+    cifar: Callable[[str], Path],
+) -> None:
+    reading = (ROOT / "results" / "README.md").read_text()
+    data = datasets("cifar100", cifar("cifar100"))
+    cells = [(kind, buffer) for kind in ("uniform", "longtail") for buffer in (200, 500)]
+    sizes, last = {}, {}
+    for method in ("sgd", "er", "der++", "cls-er"):
+        for kind, buffer in cells:
+            epochs = preset(f"gcil-{kind}", method, buffer)["epochs"]
+            drawn = kind, METHODS[method].draws, buffer, epochs
+            if drawn not in last:  # CLS-ER draws as ER does
+                stream = gcil_as_published(data, kind, draws=METHODS[method].draws, buffer=buffer, epochs=epochs)
+                last[drawn] = len(stream.tasks[-1].classes)
+            sizes[method, f"gcil-{kind}", buffer] = last[drawn]
+    table = re.findall(r"^\| (\S+) " + r"\| (\d+) " * 4 + r"\|$", reading, re.M)
+    assert [row[0].lower() for row in table] == ["sgd", "er", "der++", "cls-er"]
+    for method, *told in table:
+        assert [int(n) for n in told] == [sizes[method.lower(), f"gcil-{kind}", buffer] for kind, buffer in cells]
+    column = {"gcil-uniform": -2, "gcil-longtail": -1}
+    paper = {(r["method"], r.get("buffer")): r["values"] for r in paper_numbers()["main"]["rows"]}
+    agree = []
+    for r in load([Path(f"{ROOT}/results/gcil-*@seed=0")]):
+        method, stream_name, buffer = (r.experiment[k] for k in ("method", "stream", "buffer"))
+        if method in ("sgd", "er", "der++", "cls-er"):
+            theirs = paper[method, buffer][column[stream_name]][0]
+            classes = len(r.stream["tasks"][-1]) - sizes[method, stream_name, buffer or 200]
+            agree.append((r.accuracy() - theirs) * classes > 0)
+    assert f"In {sum(agree)} of the {len(agree)} cells that were run" in " ".join(reading.split())
 
 
 def test_what_the_reading_says_of_baselines_is_what_the_table_says() -> None:
