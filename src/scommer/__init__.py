@@ -9,7 +9,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scommer.data import Dataset, from_arrays
+    from scommer.data import Dataset, from_arrays, from_folder
     from scommer.experiment import Experiment
     from scommer.lifelong import LifelongClassifier
     from scommer.record import Record
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "class_il", "from_arrays", "gcil",
+    "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "class_il", "from_arrays", "from_folder",
+    "gcil",
     "load_trained", "run",
 ]  # fmt: skip
 
 _HOMES = {
-    "Dataset": "data", "from_arrays": "data", "Experiment": "experiment", "run": "running", "Record": "record",
+    "Dataset": "data", "from_arrays": "data", "from_folder": "data", "Experiment": "experiment",
+    "run": "running", "Record": "record",
     "Stream": "streams", "class_il": "streams", "gcil": "streams", "load_trained": "trained",
     "LifelongClassifier": "lifelong",
 }  # fmt: skip

@@ -90,6 +90,11 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Every setting that it learns with."""
         return dict(self._now().settings)
 
+    @property
+    def form_(self) -> tuple[str, tuple[int, ...]]:
+        """The kind of number and the shape (channels, height, width) of the images that it learns."""
+        return self._now().form
+
     def _now(self) -> Knowledge:
         if self._known is None:
             raise UsageError("nothing has been learned yet: call partial_fit first")

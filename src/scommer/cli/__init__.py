@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from scommer import __version__
-from scommer.cli import analysing, data, learning, looking
+from scommer.cli import analysing, answering, data, learning, looking
 from scommer.cli.common import console
 from scommer.errors import ScommerError
 
@@ -24,8 +24,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, and getting them.")
 app.add_typer(data_app, name="data")
 for command in (
-    learning.run, learning.demo, learning.reproduce, looking.show, looking.table, looking.results,
-    analysing.figure, analysing.compare, analysing.report, looking.bench,
+    learning.run, answering.predict, learning.demo, learning.reproduce, looking.show, looking.table,
+    looking.results, analysing.figure, analysing.compare, analysing.report, looking.bench,
 ):  # fmt: skip
     app.command()(command)
 app.command("list")(looking.list_)

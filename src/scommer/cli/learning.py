@@ -13,10 +13,17 @@ from scommer.errors import ScommerError, UsageError
 
 if TYPE_CHECKING:
     from scommer.reproduce import Wanted
+    from scommer.streams import Stream
 
 
 def run(
-    stream: Annotated[str, typer.Argument(help="What to learn: see `scommer list`.", show_default=False)],
+    stream: Annotated[
+        str,
+        typer.Argument(
+            help="What to learn: see `scommer list`; or a folder that has a folder of images for each class.",
+            show_default=False,
+        ),
+    ],
     method: Annotated[str, typer.Option("--method", "-m", help="How to learn it.")] = "scommer",
     buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 200,
     seed: Annotated[
@@ -50,6 +57,13 @@ def run(
             help="Hold out this share of the training images and score on it, not on the test images.",
         ),
     ] = 0.0,
+    tasks: Annotated[
+        int | None,
+        typer.Option("--tasks", help="Of a folder of images: tasks to split its classes into (default: two in each)."),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", help="Of a folder of images: pixels to scale them to, cropped to a square.")
+    ] = None,
     out: OutOption = Path("runs"),
     data: DataOption = None,
     device: DeviceOption = None,
@@ -84,18 +98,26 @@ def run(
     - `scommer run s-cifar10 --buffer 200 --seed 1 --set r=0.4`
 
     - `scommer run s-cifar10 --seeds 0 1 2`
+
+    - `scommer run photos --tasks 5 --size 32 --save-weights`
     """
     from scommer import presets, running
     from scommer.analysis.summary import matrix_table, summary_table
     from scommer.experiment import Experiment
     from scommer.progress import watch_for
+    from scommer.streams import STREAMS, Stream
 
     overrides = dict(presets.parse(s) for s in settings or [])
     if epochs is not None:
         overrides["epochs"] = epochs
     if seeds and seed is not None:
         raise UsageError("give --seed or --seeds, not both")
-    wanted = [Experiment(stream, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
+    learned: str | Stream = stream
+    if stream not in STREAMS and ("/" in stream or Path(stream).is_dir()):
+        learned, validation = _of_folder(Path(stream), tasks, size, validation), 0.0
+    elif tasks or size:
+        raise UsageError("--tasks and --size are for a folder of images")
+    wanted = [Experiment(learned, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
     failure = None
     try:
         with _stoppable():
@@ -112,6 +134,16 @@ def run(
         console.print(f"record: {out / record.name}", soft_wrap=True)
     if failure:
         raise failure
+
+
+def _of_folder(folder: Path, tasks: int | None, size: int | None, validation: float) -> "Stream":
+    """A folder of images as a stream."""
+    from scommer.data import from_folder
+    from scommer.streams import class_il
+
+    with console.status(f"reading {folder}"):
+        data = from_folder(folder, size=size)
+    return class_il(data, tasks or max(1, data.num_classes // 2), validation=validation, name=data.name)
 
 
 def demo(

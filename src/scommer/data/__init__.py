@@ -8,9 +8,10 @@ from pathlib import Path
 from scommer.data.cifar import load_cifar
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.digits import load_digits
+from scommer.data.folder import from_folder
 from scommer.errors import unknown
 
-__all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "load"]
+__all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "from_folder", "load"]
 
 DATASETS: dict[str, Callable[[Path], Dataset]] = {
     "digits": lambda root: load_digits(),

@@ -1,0 +1,70 @@
+"""The command that uses what was learned: predict."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from scommer.cli.common import DeviceOption
+from scommer.errors import UsageError
+
+Answer = Callable[[NDArray[np.uint8]], NDArray[Any]]
+CHUNK = 1000  # images in memory at once
+
+
+def predict(
+    trained: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run that kept its weights, or a file of a LifelongClassifier.", show_default=False
+        ),
+    ],
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.", show_default=False)],
+    memory: Annotated[
+        str | None, typer.Option("--memory", help="Of a run, which memory answers (default: its own choice).")
+    ] = None,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON, a line for each image.")] = False,
+) -> None:
+    """Tell the class of images: a line for each, with file, class and probability.
+
+    Images are cropped in the middle and scaled to the size that was learned.
+
+    Such as:
+
+    - `scommer run photos --size 32 --save-weights`, then `scommer predict runs/photos-… new.jpg more/`
+    """
+    from scommer.data.folder import image_files, read_images
+
+    files = image_files(images)
+    answer, names, (channels, height, width) = _answerer(trained, memory, device)
+    for start in range(0, len(files), CHUNK):
+        some = files[start : start + CHUNK]
+        for path, p in zip(some, answer(read_images(some, channels, (height, width))), strict=True):
+            best = int(p.argmax())
+            found = {"file": str(path), "class": names[best], "probability": round(float(p[best]), 4)}
+            print(json.dumps(found) if as_json else "\t".join(map(str, found.values())))
+
+
+def _answerer(path: Path, memory: str | None, device: str | None) -> tuple[Answer, Sequence[str], tuple[int, ...]]:
+    """What gives the probabilities [N, C] of images [N, H, W, C], the classes' names, the shape of an image."""
+    from scommer.device import choose_device
+
+    if path.is_file():
+        from scommer.lifelong import LifelongClassifier
+
+        if memory:
+            raise UsageError("--memory is for runs: a classifier answers with one memory")
+        model = LifelongClassifier.load(path, device=device)
+        dtype, shape = model.form_
+        scaled = 1 if dtype == "uint8" else np.float32(255)  # other images are taken to be in 0 … 1
+        names = [str(c) for c in model.classes_]
+        return lambda x: model.predict_proba((x / scaled).astype(dtype), layout="NHWC"), names, shape
+    from scommer.trained import load_trained
+
+    made = load_trained(path, memory, str(choose_device(device)))
+    return lambda x: made.logits(x, "NHWC").softmax(1).numpy(), made.class_names, made.image_shape

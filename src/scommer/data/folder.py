@@ -1,0 +1,125 @@
+"""Images in files: one folder a class, as most people keep them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from scommer.data.dataset import Dataset, from_arrays
+from scommer.errors import UsageError
+
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by channels
+GREY = {"1", "L"}
+
+
+def from_folder(
+    folder: Path | str,
+    *,
+    size: int | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    name: str | None = None,
+) -> Dataset:
+    """A data set from `folder/CLASS/…`, or from `folder/train/CLASS/…` and `folder/test/CLASS/…`.
+
+    Classes are in the order of their names. Without a `test` folder, `test_fraction` of every class is held out.
+    With `size`, images are cropped to a square in the middle and scaled to so many pixels; without, all must have
+    one size. They are grey if all are, else RGB.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}: give one that has a folder of images for each class")
+    parts = {path.name: path for path in _folders(folder)}
+    apart = parts.keys() == {"train", "test"}
+    classes = [path.name for path in _folders(parts["train"] if apart else folder)]
+    if len(classes) < 2:
+        raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
+    files, labels = _listed(parts["train"] if apart else folder, classes)
+    tested, their = _listed(parts["test"], classes) if apart else ([], [])
+    grey = all(_mode(path) in GREY for path in [*files, *tested])
+    images = read_images([*files, *tested], 1 if grey else 3, size)
+    n = len(files)
+    test = (images[n:], np.array(their)) if apart else (None, None)
+    return from_arrays(
+        images[:n], np.array(labels), *test, class_names=classes, name=name or folder.resolve().name, layout="NHWC",
+        test_fraction=test_fraction, seed=seed,
+    )  # fmt: skip
+
+
+def image_files(places: Iterable[Path]) -> list[Path]:
+    """Files as they are given, and all images below the folders among them, in the order of their names."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise UsageError(f"there is no file or folder {place}")
+        below = sorted(p for p in place.rglob("*") if _is_image(p)) if place.is_dir() else [place]
+        if not below:
+            raise UsageError(f"{place} has no images ({', '.join(sorted(SUFFIXES))})")
+        found += below
+    return found
+
+
+def read_images(files: Sequence[Path], channels: int, size: int | tuple[int, int] | None = None) -> NDArray[np.uint8]:
+    """The images of files as [N, H, W, C], in `size` (a square, or height and width) where one is given."""
+    if isinstance(size, int):
+        size = (size, size)
+    if size and min(size) < 1:
+        raise UsageError(f"a size of {size[0]} pixels is impossible: give 1 or more")
+    images = [_read(path, MODES[channels], size) for path in files]
+    for path, image in zip(files, images, strict=True):
+        if image.shape != images[0].shape:
+            (h, w), (h0, w0) = image.shape[:2], images[0].shape[:2]
+            raise UsageError(f"{path} is {w} × {h} pixels, {files[0]} is {w0} × {h0}: give a size for all, such as 32")
+    return np.stack(images)
+
+
+def _read(path: Path, mode: str, size: tuple[int, int] | None) -> NDArray[np.uint8]:
+    try:
+        with Image.open(path) as opened:
+            image = ImageOps.exif_transpose(opened).convert(mode)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+        raise _unreadable(path, e) from e
+    if size:
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC)
+    array = np.asarray(image, np.uint8)
+    return array[..., None] if mode == "L" else array
+
+
+def _mode(path: Path) -> str:
+    try:
+        with Image.open(path) as image:
+            return image.mode
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+        raise _unreadable(path, e) from e
+
+
+def _unreadable(path: Path, e: Exception) -> UsageError:
+    why = "no image that is known" if isinstance(e, UnidentifiedImageError) else str(e)
+    return UsageError(f"cannot read {path} ({why}): mend or remove it")
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]]:
+    """The files of each class and their labels."""
+    strange = next((path for path in _folders(folder) if path.name not in classes), None)
+    if strange:
+        raise UsageError(f"{strange} is of a class that has no folder for training: remove it, or add one")
+    files: list[Path] = []
+    labels: list[int] = []
+    for c, name in enumerate(classes):
+        below = sorted(path for path in (folder / name).rglob("*") if _is_image(path))
+        if not below:
+            raise UsageError(f"{folder / name} has no images: add some, or remove the class")
+        files += below
+        labels += [c] * len(below)
+    return files, labels
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()

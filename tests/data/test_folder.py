@@ -1,0 +1,106 @@
+"""Images in files: read as Pillow sees them, in the order of their names, with clear words for what cannot be."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scommer.data import from_folder
+from scommer.data.folder import image_files, read_images
+from scommer.errors import UsageError
+
+COLOURS = {"blue": (0, 0, 250), "green": (0, 250, 0), "red": (250, 0, 0)}
+
+
+def put(path: Path, colour: object, size: tuple[int, int] = (6, 4), mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for name, colour in COLOURS.items():
+        for i in range(5):
+            put(tmp_path / "photos" / name / f"{i}.png", tuple(c and c - i for c in colour))
+    (tmp_path / "photos" / "red" / "notes.txt").write_text("no image")
+    (tmp_path / "photos" / ".cache").mkdir()
+    put(tmp_path / "photos" / "red" / "._0.png", (0, 0, 0))
+    return tmp_path / "photos"
+
+
+def test_classes_are_folders_and_some_of_each_are_held_out(photos: Path) -> None:
+    data = from_folder(photos)
+    assert (data.name, data.class_names, data.image_shape) == ("photos", ("blue", "green", "red"), (3, 4, 6))
+    assert np.bincount(data.train_labels).tolist() == [4, 4, 4]
+    assert np.bincount(data.test_labels).tolist() == [1, 1, 1]
+    for images, labels in ((data.train_images, data.train_labels), (data.test_images, data.test_labels)):
+        brightest = images.float().mean((2, 3)).argmax(1)
+        assert [("red", "green", "blue")[b] for b in brightest] == [data.class_names[c] for c in labels]
+
+
+def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
+    for part, grey in (("train", 10), ("test", 90)):
+        for name in ("a", "b"):
+            put(tmp_path / part / name / "deeper" / "one.png", grey, mode="L")
+    data = from_folder(tmp_path, name="mine")
+    assert (data.name, data.class_names, data.image_shape) == ("mine", ("a", "b"), (1, 4, 6))
+    assert data.train_images.unique().tolist() == [10]
+    assert data.test_images.unique().tolist() == [90]
+    put(tmp_path / "test" / "c" / "one.png", 3, mode="L")
+    with pytest.raises(UsageError, match="no folder for training"):
+        from_folder(tmp_path)
+
+
+def test_images_of_several_sizes_need_one(photos: Path) -> None:
+    wide = photos / "red" / "wide.jpg"
+    put(wide, (250, 0, 0), (40, 10))
+    with pytest.raises(UsageError, match=r"wide.jpg is 40 × 10 pixels, .* is 6 × 4: give a size for all"):
+        from_folder(photos)
+    data = from_folder(photos, size=8)
+    assert data.image_shape == (3, 8, 8)
+
+
+def test_the_middle_is_cropped_and_photographs_are_turned_upright(tmp_path: Path) -> None:
+    image = Image.new("RGB", (30, 10), (0, 0, 0))
+    image.paste((200, 100, 50), (10, 0, 20, 10))
+    image.save(tmp_path / "bands.png")
+    (found,) = read_images([tmp_path / "bands.png"], 3, 5)
+    assert np.abs(found.astype(int) - [200, 100, 50]).max() < 20  # nothing of the black beside it
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held upright
+    Image.new("RGB", (30, 10)).save(tmp_path / "turned.jpg", exif=exif)
+    assert read_images([tmp_path / "turned.jpg"], 3).shape == (1, 30, 10, 3)
+
+
+def test_modes_become_what_is_asked_for(tmp_path: Path) -> None:
+    put(tmp_path / "grey.png", 77, mode="L")
+    assert read_images([tmp_path / "grey.png"], 3)[0, 0, 0].tolist() == [77, 77, 77]
+    put(tmp_path / "rgba.png", (255, 255, 255, 9), mode="RGBA")
+    assert read_images([tmp_path / "rgba.png"], 1).shape == (1, 4, 6, 1)
+    assert read_images([tmp_path / "rgba.png"], 4)[0, 0, 0].tolist() == [255, 255, 255, 9]
+
+
+def test_files_and_folders_may_be_mixed(photos: Path) -> None:
+    files = image_files([photos / "red" / "3.png", photos / "blue"])
+    assert [f"{p.parent.name}/{p.name}" for p in files] == ["red/3.png", *(f"blue/{i}.png" for i in range(5))]
+    for place, words in ((photos / "nowhere", "no file or folder"), (photos / ".cache", "has no images")):
+        with pytest.raises(UsageError, match=words):
+            image_files([place])
+
+
+def test_what_cannot_be_read_is_named(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        from_folder(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="has 0 folders of images"):
+        from_folder(photos / "red")
+    with pytest.raises(UsageError, match="impossible"):
+        from_folder(photos, size=0)
+    (photos / "yellow").mkdir()
+    with pytest.raises(UsageError, match="yellow has no images"):
+        from_folder(photos)
+    put(photos / "whole.png", (1, 2, 3), (300, 300))
+    for content in (b"", b"no image at all", (photos / "whole.png").read_bytes()[:80]):
+        (photos / "yellow" / "broken.png").write_bytes(content)
+        with pytest.raises(UsageError, match=r"cannot read .*broken.png"):
+            from_folder(photos)

@@ -1,0 +1,107 @@
+"""From a folder of images to their classes, on the command line."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from scommer.cli import main
+from scommer.lifelong import LifelongClassifier
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real images of four digits, a folder for each."""
+    folder = tmp_path_factory.mktemp("own") / "digits"
+    images, labels = load_digits(n_class=4, return_X_y=True)
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        place = folder / f"digit {label}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((image.reshape(8, 8) * 15).astype(np.uint8)).save(place / f"{i}.png")
+    return folder
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["scommer", *map(str, words)])
+    try:
+        main()
+    except SystemExit as e:
+        return int(e.code or 0)
+    return 0
+
+
+def test_a_folder_is_learned_and_new_images_are_told(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    learn = (
+        "run",
+        digits,
+        "--epochs",
+        6,
+        "--buffer",
+        40,
+        "--set",
+        "width=8",
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "runs",
+    )
+    assert call(monkeypatch, *learn, "--save-weights") == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    record = json.loads((run / "record.json").read_text())
+    assert record["stream"]["classes"] == [f"digit {c}" for c in range(4)]
+    assert record["stream"]["tasks"] == [[0, 1], [2, 3]]
+    assert run.name.startswith("digits-scommer-40-")
+    capsys.readouterr()
+    assert call(monkeypatch, "predict", run, digits / "digit 3", digits / "digit 0", "--json", "--device", "cpu") == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    files = [*sorted((digits / "digit 3").iterdir()), *sorted((digits / "digit 0").iterdir())]
+    assert [t["file"] for t in told] == [str(f) for f in files]
+    assert np.mean([t["class"] == Path(t["file"]).parent.name for t in told]) > 0.85
+    assert all(0.25 <= t["probability"] <= 1 for t in told)
+    assert call(monkeypatch, "predict", run, files[0], "--device", "cpu") == 0
+    assert capsys.readouterr().out == f"{told[0]['file']}\t{told[0]['class']}\t{told[0]['probability']}\n"
+    assert call(monkeypatch, *learn, "--tasks", 5) == 2
+    assert "4 classes cannot make 5 tasks" in capsys.readouterr().err
+    assert call(monkeypatch, "predict", run, files[0], "--memory", "lng_term") == 2
+    assert "did you mean 'long_term'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_a_classifier_tells_files_too(
+    dtype: type, digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    files = sorted(digits.rglob("*.png"))
+    images = np.stack([np.asarray(Image.open(f)) for f in files])
+    given = images if dtype is np.uint8 else (images / 255).astype(np.float32)
+    labels = [f.parent.name for f in files]
+    model = LifelongClassifier(sorted(set(labels)), "er", settings={"epochs": 3, "width": 8}, device="cpu")
+    model.partial_fit(given, labels).save(tmp_path / "model")
+    expected = model.predict(given).tolist()
+    assert call(monkeypatch, "predict", tmp_path / "model", digits, "--device", "cpu") == 0
+    assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == expected
+    assert call(monkeypatch, "predict", tmp_path / "model", digits, "--memory", "working") == 2
+    assert "--memory is for runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "no/such"], "there is no folder no/such"),
+        (["run", "s-digits", "--tasks", "2"], "are for a folder of images"),
+        (["run", "s-digts"], "did you mean 's-digits'"),
+        (["predict", "nowhere", "nothing.png"], "there is no file or folder nothing.png"),
+    ],
+)
+def test_what_is_not_there_is_told(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert call(monkeypatch, *words) == 2
+    assert said in capsys.readouterr().err
