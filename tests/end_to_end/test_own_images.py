@@ -39,20 +39,8 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
 def test_a_folder_is_learned_and_new_images_are_told(
     digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
 ) -> None:
-    learn = (
-        "run",
-        digits,
-        "--epochs",
-        6,
-        "--buffer",
-        40,
-        "--set",
-        "width=8",
-        "--device",
-        "cpu",
-        "--out",
-        tmp_path / "runs",
-    )
+    small = ("--epochs", 6, "--buffer", 40, "--set", "width=8", "--device", "cpu")
+    learn = ("run", digits, *small, "--out", tmp_path / "runs")
     assert call(monkeypatch, *learn, "--save-weights") == 0
     (run,) = (tmp_path / "runs").iterdir()
     record = json.loads((run / "record.json").read_text())

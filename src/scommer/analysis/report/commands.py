@@ -34,7 +34,7 @@ def _again(runs: Sequence[Record]) -> Again:
     e, device = record.experiment, record.device
     if e["stream"] not in STREAMS:
         return Again("", f"'{e['stream']}' is a stream of its own, not one of `scommer list`: make it again in Python, "
-                         "then run(Experiment(stream, …)) with the settings above")  # fmt: skip
+                         "then run(Experiment(stream, …)), or give `scommer run` its folder; with the settings above")  # fmt: skip
     if e["method"] not in METHODS:
         return Again("", f"'{e['method']}' is a method of its own: add it to METHODS, then run it as above")
     words = ["scommer", "run", e["stream"], "--method", e["method"]]
