@@ -33,8 +33,8 @@ def _again(runs: Sequence[Record]) -> Again:
     record = runs[0]
     e, device = record.experiment, record.device
     if e["stream"] not in STREAMS:
-        return Again("", f"'{e['stream']}' is a stream of its own, not one of `scommer list`: make it again in Python, "
-                         "then run(Experiment(stream, …)), or give `scommer run` its folder; with the settings above")  # fmt: skip
+        own = f"'{e['stream']}' is a stream of its own, not one of `scommer list`: make it again in Python, then"
+        return Again("", f"{own} run(Experiment(stream, …)), or give `scommer run` its folder; with the settings above")
     if e["method"] not in METHODS:
         return Again("", f"'{e['method']}' is a method of its own: add it to METHODS, then run it as above")
     words = ["scommer", "run", e["stream"], "--method", e["method"]]
