@@ -13,7 +13,9 @@ import safetensors.torch
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import get_scorer
+from sklearn.utils.validation import check_is_fitted
 
 from scommer import Experiment, LifelongClassifier, Stream, class_il, load_trained, run
 from scommer.data import load
@@ -234,6 +236,28 @@ def test_it_is_an_estimator_of_scikit_learn(stream: Stream) -> None:
         assert np.array_equal(copy.partial_fit(*others).predict_proba(others[0]), expected)
 
 
+def test_parameters_stay_until_it_is_fitted_anew(stream: Stream, tmp_path: Path) -> None:
+    (images, labels), others, *_ = tasks(stream)
+    model = LifelongClassifier(10, "er", buffer=30, settings={"epochs": 2, "width": 8}, device="cpu")
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+    model.partial_fit(images, list(labels.numpy()))  # a list of NumPy's numbers
+    check_is_fitted(model)
+    model.save(tmp_path / "model")
+    for name, value in (("buffer", 50), ("method", "sgd"), ("classes", 4), ("settings", {"epochs": 3})):
+        before = model.get_params()[name]
+        model.set_params(**{name: value})
+        with pytest.raises(UsageError, match=f"{name} changed since the first task"):
+            model.partial_fit(*others)
+        model.set_params(**{name: before})
+    loaded = LifelongClassifier.load(tmp_path / "model", device="cpu")
+    assert loaded.get_params() == model.get_params()
+    assert np.array_equal(loaded.fit(*others).predict_proba(others[0]), model.fit(*others).predict_proba(others[0]))
+    assert model.set_params(classes=4).fit(images, labels).predict_proba(images).shape[1] == 4
+    with pytest.raises(UsageError, match="all tasks at once"):
+        model.set_params(method="joint").fit(images, labels)
+
+
 def test_one_task_at_a_time(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(images, labels)
@@ -247,10 +271,12 @@ def test_one_task_at_a_time(stream: Stream) -> None:
                 with pytest.raises(UsageError, match="learning already"):
                     model.partial_fit(images, labels)
 
-    with torch.no_grad():  # as in a server that only answers otherwise
-        model.partial_fit(*tasks(stream)[1], watch=Meddle())
-    assert np.array_equal(seen[0], before)  # type: ignore[arg-type]
-    assert len(model.history_) == 2
+    for learn in (model.partial_fit, model.fit):
+        before = model.predict_proba(images)
+        seen.clear()
+        with torch.no_grad():  # as in a server that only answers otherwise
+            learn(*tasks(stream)[1], watch=Meddle())
+        assert np.array_equal(seen[0], before)  # type: ignore[arg-type]
 
 
 def test_what_has_been_learned_is_let_go(stream: Stream) -> None:
@@ -272,6 +298,7 @@ def test_what_has_been_learned_is_let_go(stream: Stream) -> None:
     [
         ({"classes": 1}, "at least 2"),
         ({"classes": ["a", "a"]}, "of 2 classes 1 differ: give at least 2, each once"),
+        ({"classes": ["a", "a\0"]}, "without a zero byte"),
         ({"classes": "abc"}, "a list of whole numbers, or one of words"),
         ({"classes": [0.5, 1.5]}, "a list of whole numbers, or one of words"),
         ({"classes": [0, "a"]}, "a list of whole numbers, or one of words"),

@@ -75,7 +75,8 @@ class Plan:
     def name(self) -> str:
         """A folder name: readable, and different for different settings."""
         f = self.facts
-        content = json.dumps([f, self.settings, self.stream.fingerprint], sort_keys=True)
+        own = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
+        content = json.dumps([f, self.settings, self.stream.fingerprint, *own], sort_keys=True)
         stream = re.sub(r"[^\w.+-]+", "_", f["stream"]).strip(".-") or "stream"
         parts = [stream, f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
         return "-".join([*map(str, parts), sha256(content.encode()).hexdigest()[:6]])

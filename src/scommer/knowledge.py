@@ -30,14 +30,15 @@ class Knowledge:
     form: tuple[str, tuple[int, ...]]  # of an image
     offered: int  # examples that episodic memory was offered
     device: str
+    init: Mapping[str, Any]  # what the classifier was made with
     history: tuple[Mapping[str, Any], ...]
 
 
-def write(path: Path, known: Knowledge, init: Mapping[str, Any]) -> None:
-    """Writes what is known, and what the classifier was made with."""
+def write(path: Path, known: Knowledge) -> None:
+    """Writes what is known."""
     about = {
-        "init": init, "settings": known.settings, "form": known.form, "offered": known.offered,
-        "device": known.device, "history": known.history,
+        "init": known.init, "names": known.answering.class_names, "settings": known.settings, "form": known.form,
+        "offered": known.offered, "device": known.device, "history": known.history,
         "code": records.code_identity(), "versions": records.versions(),
     }  # fmt: skip
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -49,7 +50,7 @@ def write(path: Path, known: Knowledge, init: Mapping[str, Any]) -> None:
     write_atomically(path, safetensors.torch.save(tensors, {"lifelong": _digest(tensors)}))
 
 
-def read(path: Path, device: torch.device) -> tuple[Knowledge, dict[str, Any]]:
+def read(path: Path, device: torch.device) -> Knowledge:
     """What a file holds, ready to answer on a device."""
     try:
         content = path.read_bytes()
@@ -60,21 +61,23 @@ def read(path: Path, device: torch.device) -> tuple[Knowledge, dict[str, Any]]:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from e
     except (SafetensorError, ValueError) as e:
         raise UsageError(f"{path} is damaged, or no classifier: load another one") from e
+    if digest is None:
+        raise UsageError(f"{path} is no classifier: load another one")
     if digest != _digest(tensors):
-        raise UsageError(f"{path} is {'damaged' if digest else 'no classifier'}: load another one")
+        raise UsageError(f"{path} is damaged: load another one")
     about = json.loads(tensors["about"].numpy().tobytes())
     weights, (dtype, shape) = under("answer/", tensors), about["form"]
-    known = Knowledge(
+    return Knowledge(
         state=under("state/", tensors),
         weights=weights,
-        answering=trained(about["settings"], [str(c) for c in about["init"]["classes"]], shape, weights, device),
+        answering=trained(about["settings"], about["names"], shape, weights, device),
         settings=about["settings"],
         form=(dtype, tuple(shape)),
         offered=about["offered"],
         device=about["device"],
+        init=about["init"],
         history=tuple(about["history"]),
     )
-    return known, about["init"]
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,10 +1,10 @@
 """A classifier that goes on learning: from new labelled images whenever they come, without the earlier ones."""
 
 import gc
+import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeGuard
@@ -66,10 +66,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.classes, self.method, self.buffer, self.seed = classes, method, buffer, seed
         self.variant, self.settings, self.device, self.precision = variant, settings, device, precision
-        self.classes_ = np.array(_labels(classes))
-        check(self._asked())  # what is wrong is told before there are any images
-        if METHODS[method].joint:
-            raise UsageError(f"{method} needs all tasks at once: give them to `run`, or take another method")
+        self._init()  # what is wrong is told before there are any images
         choose_precision(precision, choose_device(device))
         self._known: Knowledge | None = None
         self._learning = threading.Lock()
@@ -79,6 +76,14 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_learning": threading.Lock()})
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._known is not None
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels that may come, in the order of probabilities."""
+        return np.array(_labels(self._known.init["classes"] if self._known else self.classes))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -100,9 +105,18 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError("nothing has been learned yet: call partial_fit first")
         return self._known
 
-    def _asked(self) -> Experiment:
-        settings = {} if self.settings is None else self.settings
-        return Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
+    def _init(self) -> dict[str, Any]:
+        """What it was made with, checked, as plain values."""
+        listed, settings = _labels(self.classes), {} if self.settings is None else self.settings
+        asked = Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
+        check(asked)
+        if METHODS[self.method].joint:
+            raise UsageError(f"{self.method} needs all tasks at once: give them to `run`, or take another method")
+        return {
+            "classes": len(listed) if isinstance(self.classes, Integral) else listed,
+            "method": asked.method, "buffer": asked.buffer, "seed": asked.seed, "variant": asked.variant,
+            "settings": json.loads(json.dumps(dict(settings), default=lambda value: value.tolist())),
+        }  # fmt: skip
 
     # --- learning
 
@@ -113,33 +127,41 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Where it is broken off or fails, the classifier stays what it was before.
         """
+        return self._learn(images, labels, layout, watch, anew=False)
+
+    def fit(self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None) -> Self:
+        """Learns these images as the first task, then forgets all that it knew before."""
+        return self._learn(images, labels, layout, watch, anew=True)
+
+    def _learn(self, images: Array, labels: Labels, layout: Layout, watch: Watch | None, anew: bool) -> Self:
         if not self._learning.acquire(blocking=False):
             raise UsageError("this classifier is learning already, in another thread: wait for it")
         try:
             with torch.inference_mode(False), torch.enable_grad():
-                self._known = self._learned(images, labels, layout, watch or Watch())
+                known = None if anew else self._known
+                self._known = self._learned(known, images, labels, layout, watch or Watch())
         finally:
             self._learning.release()
             gc.collect()  # a learner and its step know each other, and hold the images
         return self
 
-    def fit(self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None) -> Self:
-        """Forgets everything, then learns these images as the first task."""
-        before, self._known = self._known, None
-        try:
-            return self.partial_fit(images, labels, layout=layout, watch=watch)
-        finally:
-            self._known = self._known or before
-
-    def _learned(self, images: Array, labels: Labels, layout: Layout, watch: Watch) -> Knowledge:
+    def _learned(
+        self, known: Knowledge | None, images: Array, labels: Labels, layout: Layout, watch: Watch
+    ) -> Knowledge:
         """What is known once these images are learned too."""
-        known, began = self._known, time.monotonic()
-        x = self._images(images, layout)
-        y = torch.from_numpy(self._numbers(labels, len(x)))
-        stream = _one_task(torch.from_numpy(x), y, self.classes_)
-        asked = replace(self._asked(), stream=stream)
-        plan = prepare(replace(asked, settings=known.settings) if known else asked)
-        _check_images(plan, first=known is None and "std" not in (self.settings or {}))
+        began, init = time.monotonic(), self._init()
+        if known and (changed := [name for name in init if init[name] != known.init[name]]):
+            raise UsageError(
+                f"{', '.join(changed)} changed since the first task was learned: set it back, or begin anew with fit"
+            )
+        classes = np.array(_labels(init["classes"]))
+        x = _images(images, layout, known)
+        y = torch.from_numpy(_numbers(labels, len(x), classes))
+        stream = _one_task(torch.from_numpy(x), y, classes)
+        given = {name: init[name] for name in ("method", "buffer", "seed", "variant")}
+        asked = Experiment(stream, **given, settings=known.settings if known else init["settings"])
+        plan = prepare(asked)
+        _check_images(plan, first=known is None and "std" not in init["settings"])
         device = choose_device(self.device)
         with kept_memory(device):
             learner = Learner(
@@ -167,7 +189,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"training went astray: lower the learning rate (now lr = {plan.training.lr}), or check the images"
                 )
         told = {
-            "images": len(y), "classes": self.classes_[list(stream.tasks[0].classes)].tolist(),
+            "images": len(y), "classes": classes[list(stream.tasks[0].classes)].tolist(),
             "loss": learner.curve[-1], "seconds": round(time.monotonic() - began, 2), "finished": records.now(),
         }  # fmt: skip
         return Knowledge(
@@ -178,6 +200,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             form=(str(x.dtype), x.shape[1:]),
             offered=values["offered"],
             device=device.type,
+            init=init,
             history=(*(known.history if known else ()), told),
         )
 
@@ -186,7 +209,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
         """The probability [N, C] of each class, in the order of `classes_`; 0 for those that have not come yet."""
         known = self._now()
-        logits = known.answering.respond(torch.from_numpy(self._images(images, layout)))
+        logits = known.answering.respond(torch.from_numpy(_images(images, layout, known)))
         seen = np.isin(self.classes_, [c for task in known.history for c in task["classes"]])
         found: NDArray[np.float32] = logits.masked_fill(torch.from_numpy(~seen), -torch.inf).softmax(1).numpy()
         return found
@@ -199,46 +222,19 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
         """The share of images whose most likely label is the right one, from 0 to 1."""
         found = self.predict_proba(images, layout=layout).argmax(1)
-        return float((found == self._numbers(labels, len(found))).mean())
-
-    # --- what is given
-
-    def _images(self, images: Array, layout: Layout) -> NDArray[Any]:
-        """Images as [N, C, H, W], in the form that was learned."""
-        x = as_images(images, layout=layout)
-        form = (str(x.dtype), x.shape[1:])
-        if self._known and self._known.form != form:
-            given, learned = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, self._known.form))
-            raise UsageError(f"these images are {given} (channels, height, width), those learned before are {learned}")
-        return x
-
-    def _numbers(self, labels: Labels, length: int) -> NDArray[np.int64]:
-        """The place of each label among the classes."""
-        if isinstance(labels, Tensor):
-            labels = labels.detach().cpu().float().numpy() if labels.is_floating_point() else labels.cpu().numpy()
-        listed = labels.tolist() if hasattr(labels, "tolist") else labels
-        if not _is_list(listed) or len(listed) != length:
-            given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"
-            raise UsageError(f"for {length} images there are {given}: pass one label per image")
-        place = {c: i for i, c in enumerate(self.classes_.tolist())}
-        for label in listed:
-            if not isinstance(label, int | float | str) or label not in place:
-                raise UsageError(f"label {label!r} is none of the {len(place)} classes named at the start, which stay")
-        return np.array([place[label] for label in listed], np.int64)
+        return float((found == _numbers(labels, len(found), self.classes_)).mean())
 
     # --- from one process to another
 
     def save(self, path: Path | str) -> None:
         """Writes all of it, able to learn on, into one file: whole, or not at all."""
-        known, asked = self._now(), self._asked()
-        init = {name: getattr(asked, name) for name in ("method", "buffer", "seed", "variant")}
-        knowledge.write(Path(path), known, init | {"classes": self.classes_.tolist()})
+        knowledge.write(Path(path).expanduser(), self._now())
 
     @classmethod
     def load(cls, path: Path | str, *, device: str | None = None, precision: str | None = None) -> Self:
         """The classifier in a file, on the device and with the precision named, or else what is usual there."""
-        known, init = knowledge.read(Path(path), choose_device(device))
-        model = cls(**init, settings=known.settings, device=device, precision=precision)
+        known = knowledge.read(Path(path).expanduser(), choose_device(device))
+        model = cls(**known.init, device=device, precision=precision)
         model._known = known
         return model
 
@@ -253,7 +249,35 @@ def _labels(classes: object) -> list[Label]:
         raise UsageError("classes are not understood: give how many, or a list of whole numbers, or one of words")
     if len(plain) < 2 or len(set(plain)) != len(plain):
         raise UsageError(f"of {len(plain)} classes {len(set(plain))} differ: give at least 2, each once")
+    if np.array(plain).tolist() != plain:
+        raise UsageError("classes are not understood: give smaller numbers, or words without a zero byte")
     return plain
+
+
+def _images(images: Array, layout: Layout, known: Knowledge | None) -> NDArray[Any]:
+    """Images as [N, C, H, W], in the form that was learned."""
+    x = as_images(images, layout=layout)
+    form = (str(x.dtype), x.shape[1:])
+    if known and known.form != form:
+        given, learned = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, known.form))
+        raise UsageError(f"these images are {given} (channels, height, width), those learned before are {learned}")
+    return x
+
+
+def _numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each label among the classes."""
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().float().numpy() if labels.is_floating_point() else labels.cpu().numpy()
+    listed = labels.tolist() if hasattr(labels, "tolist") else labels
+    if not _is_list(listed) or len(listed) != length:
+        given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"
+        raise UsageError(f"for {length} images there are {given}: pass one label per image")
+    place = {c: i for i, c in enumerate(classes.tolist())}
+    plain = [_plain(label) for label in listed]
+    for label in plain:
+        if not isinstance(label, int | float | str) or label not in place:
+            raise UsageError(f"label {label!r} is none of the {len(place)} classes named at the start, which stay")
+    return np.array([place[label] for label in plain], np.int64)
 
 
 def _plain(label: object) -> Any:

@@ -81,6 +81,37 @@ def test_modes_become_what_is_asked_for(tmp_path: Path) -> None:
     assert read_images([tmp_path / "rgba.png"], 4)[0, 0, 0].tolist() == [255, 255, 255, 9]
 
 
+def test_sixteen_bits_and_transparency_keep_what_they_show(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 255, 64).reshape(8, 8).astype(np.uint8)
+    Image.fromarray(ramp.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    assert np.array_equal(read_images([tmp_path / "deep.png"], 1)[0, :, :, 0], ramp)
+    drawn = np.zeros((4, 4, 4), np.uint8)
+    drawn[1:3, 1:3, 3] = 255  # black on nothing
+    Image.fromarray(drawn).save(tmp_path / "icon.png")
+    for channels in (1, 3):
+        found = read_images([tmp_path / "icon.png"], channels)[0]
+        assert found[1:3, 1:3].max() == 0
+        assert found[0].min() == 255
+    Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "float.tiff")
+    with pytest.raises(UsageError, match="floating-point"):
+        read_images([tmp_path / "float.tiff"], 1)
+
+
+def test_a_part_to_test_on_may_have_other_names_but_is_one(tmp_path: Path) -> None:
+    for part in ("Train", "val"):
+        for name in ("a", "b"):
+            put(tmp_path / part / name / "one.png", 3, mode="L")
+    assert from_folder(tmp_path).class_names == ("a", "b")
+    put(tmp_path / "test" / "a" / "one.png", 3, mode="L")
+    with pytest.raises(UsageError, match="leave one of them to test on"):
+        from_folder(tmp_path)
+
+
+def test_hidden_folders_are_left_out(photos: Path) -> None:
+    put(photos / "red" / ".ipynb_checkpoints" / "copy.png", (9, 9, 9))
+    assert len(image_files([photos / "red"])) == 5
+
+
 def test_files_and_folders_may_be_mixed(photos: Path) -> None:
     files = image_files([photos / "red" / "3.png", photos / "blue"])
     assert [f"{p.parent.name}/{p.name}" for p in files] == ["red/3.png", *(f"blue/{i}.png" for i in range(5))]

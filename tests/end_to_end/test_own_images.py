@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from scommer.cli import main
+from scommer.data import from_folder
+from scommer.experiment import Experiment, prepare
 from scommer.lifelong import LifelongClassifier
+from scommer.streams import class_il
 
 Capture = pytest.CaptureFixture[str]
 
@@ -79,10 +83,38 @@ def test_a_classifier_tells_files_too(
     assert "--memory is for runs" in capsys.readouterr().err
 
 
+def test_one_bad_image_does_not_take_the_others_with_it(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    files = sorted(digits.rglob("*.png"))[:40]
+    images = np.stack([np.asarray(Image.open(f)) for f in files])
+    model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
+    model.partial_fit(images, [i % 2 for i in range(40)]).save(tmp_path / "model")
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    assert call(monkeypatch, "predict", tmp_path / "model", files[0], broken, files[1], "--device", "cpu") == 2
+    told = capsys.readouterr()
+    assert [line.split("\t")[0] for line in told.out.splitlines()] == [str(files[0]), str(files[1])]
+    assert "cannot read" in told.err
+    assert "1 of 3 images could not be read" in told.err
+    beyond = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
+    beyond.partial_fit(images.astype(np.float32), [i % 2 for i in range(40)]).save(tmp_path / "beyond")
+    assert call(monkeypatch, "predict", tmp_path / "beyond", files[0], "--device", "cpu") == 2
+    assert "another scale" in capsys.readouterr().err
+
+
+def test_a_renamed_class_is_another_run(digits: Path, tmp_path: Path) -> None:
+    data = from_folder(digits)
+    streams = [class_il(replace(data, class_names=names), 2) for names in (data.class_names, ("a", "b", "c", "d"))]
+    one, other = (prepare(Experiment(stream)).name for stream in streams)
+    assert one != other
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["run", "no/such"], "there is no folder no/such"),
+        (["run", "s-digits", "--size", "0"], "are for a folder of images"),
         (["run", "s-digits", "--tasks", "2"], "are for a folder of images"),
         (["run", "s-digts"], "did you mean 's-digits'"),
         (["predict", "nowhere", "nothing.png"], "there is no file or folder nothing.png"),

@@ -1,6 +1,7 @@
 """The command that uses what was learned: predict."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,16 +39,27 @@ def predict(
 
     - `scommer run photos --size 32 --save-weights`, then `scommer predict runs/photos-… new.jpg more/`
     """
-    from scommer.data.folder import image_files, read_images
+    from scommer.data.folder import MODES, image_files, read_images
 
-    files = image_files(images)
-    answer, names, (channels, height, width) = _answerer(trained, memory, device)
+    files = image_files(path.expanduser() for path in images)
+    answer, names, (channels, height, width) = _answerer(trained.expanduser(), memory, device)
+    if channels not in MODES:
+        raise UsageError(f"{trained} has learned images of {channels} channels, which files do not have")
+    bad = 0
     for start in range(0, len(files), CHUNK):
-        some = files[start : start + CHUNK]
-        for path, p in zip(some, answer(read_images(some, channels, (height, width))), strict=True):
+        read = []
+        for path in files[start : start + CHUNK]:
+            try:
+                read.append((path, read_images([path], channels, (height, width))))
+            except UsageError as e:
+                bad += 1
+                print(f"scommer: {e}", file=sys.stderr)
+        for (path, _), p in zip(read, answer(np.concatenate([x for _, x in read])) if read else [], strict=True):
             best = int(p.argmax())
             found = {"file": str(path), "class": names[best], "probability": round(float(p[best]), 4)}
             print(json.dumps(found) if as_json else "\t".join(map(str, found.values())))
+    if bad:
+        raise UsageError(f"{bad} of {len(files)} images could not be read")
 
 
 def _answerer(path: Path, memory: str | None, device: str | None) -> tuple[Answer, Sequence[str], tuple[int, ...]]:
@@ -62,9 +74,17 @@ def _answerer(path: Path, memory: str | None, device: str | None) -> tuple[Answe
         model = LifelongClassifier.load(path, device=device)
         dtype, shape = model.form_
         scaled = 1 if dtype == "uint8" else np.float32(255)  # other images are taken to be in 0 … 1
+        _check_scale(path, model.settings_["mean"])
         names = [str(c) for c in model.classes_]
         return lambda x: model.predict_proba((x / scaled).astype(dtype), layout="NHWC"), names, shape
     from scommer.trained import load_trained
 
     made = load_trained(path, memory, str(choose_device(device)))
+    _check_scale(path, made.augment.mean.flatten().tolist())
     return lambda x: made.logits(x, "NHWC").softmax(1).numpy(), made.class_names, made.image_shape
+
+
+def _check_scale(path: Path, mean: Sequence[float]) -> None:
+    """Files hold pixels in 0 … 1, with 255 for 1: what was learned must have been so, too."""
+    if not all(0 <= m <= 1 for m in mean):
+        raise UsageError(f"{path} has learned images of another scale than files have (0 … 1): ask it in Python")

@@ -59,7 +59,7 @@ def run(
     ] = 0.0,
     tasks: Annotated[
         int | None,
-        typer.Option("--tasks", help="Of a folder of images: tasks to split its classes into (default: two in each)."),
+        typer.Option("--tasks", help="Of a folder of images: tasks to split its classes into (default: half as many)."),
     ] = None,
     size: Annotated[
         int | None, typer.Option("--size", help="Of a folder of images: pixels to scale them to, cropped to a square.")
@@ -113,9 +113,9 @@ def run(
     if seeds and seed is not None:
         raise UsageError("give --seed or --seeds, not both")
     learned: str | Stream = stream
-    if stream not in STREAMS and ("/" in stream or Path(stream).is_dir()):
+    if stream not in STREAMS and ("/" in stream or stream == "~" or Path(stream).is_dir()):
         learned, validation = _of_folder(Path(stream), tasks, size, validation), 0.0
-    elif tasks or size:
+    elif tasks is not None or size is not None:
         raise UsageError("--tasks and --size are for a folder of images")
     wanted = [Experiment(learned, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
     failure = None
@@ -139,11 +139,13 @@ def run(
 def _of_folder(folder: Path, tasks: int | None, size: int | None, validation: float) -> "Stream":
     """A folder of images as a stream."""
     from scommer.data import from_folder
-    from scommer.streams import class_il
+    from scommer.streams import STREAMS, class_il
 
-    with console.status(f"reading {folder}"):
+    with console.status("reading images"):
         data = from_folder(folder, size=size)
-    return class_il(data, tasks or max(1, data.num_classes // 2), validation=validation, name=data.name)
+    name = f"folder-{data.name}" if data.name in STREAMS else data.name
+    count = max(1, data.num_classes // 2) if tasks is None else tasks
+    return class_il(data, count, validation=validation, name=name)
 
 
 def demo(

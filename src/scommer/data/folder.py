@@ -1,5 +1,6 @@
 """Images in files: one folder a class, as most people keep them."""
 
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.errors import UsageError
 
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+SUFFIXES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by channels
-GREY = {"1", "L"}
+GREY = {"1", "L", "LA", "I;16", "I;16B", "I;16L", "I"}
+HELD_OUT = ("test", "val", "valid", "validation")
+BROKEN = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)  # of Pillow
 
 
 def from_folder(
@@ -23,7 +26,7 @@ def from_folder(
     seed: int = 0,
     name: str | None = None,
 ) -> Dataset:
-    """A data set from `folder/CLASS/…`, or from `folder/train/CLASS/…` and `folder/test/CLASS/…`.
+    """A data set from `folder/CLASS/…`, or from `folder/train/CLASS/…` and `folder/test/CLASS/…` (or `val`).
 
     Classes are in the order of their names. Without a `test` folder, `test_fraction` of every class is held out.
     With `size`, images are cropped to a square in the middle and scaled to so many pixels; without, all must have
@@ -32,19 +35,18 @@ def from_folder(
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: give one that has a folder of images for each class")
-    parts = {path.name: path for path in _folders(folder)}
-    apart = parts.keys() == {"train", "test"}
-    classes = [path.name for path in _folders(parts["train"] if apart else folder)]
+    train, test = _parts(folder)
+    classes = [path.name for path in _folders(train)]
     if len(classes) < 2:
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
-    files, labels = _listed(parts["train"] if apart else folder, classes)
-    tested, their = _listed(parts["test"], classes) if apart else ([], [])
+    files, labels = _listed(train, classes)
+    tested, their = _listed(test, classes) if test else ([], [])
     grey = all(_mode(path) in GREY for path in [*files, *tested])
     images = read_images([*files, *tested], 1 if grey else 3, size)
     n = len(files)
-    test = (images[n:], np.array(their)) if apart else (None, None)
+    held_out = (images[n:], np.array(their)) if test else (None, None)
     return from_arrays(
-        images[:n], np.array(labels), *test, class_names=classes, name=name or folder.resolve().name, layout="NHWC",
+        images[:n], np.array(labels), *held_out, class_names=classes, name=name or folder.resolve().name, layout="NHWC",
         test_fraction=test_fraction, seed=seed,
     )  # fmt: skip
 
@@ -55,7 +57,7 @@ def image_files(places: Iterable[Path]) -> list[Path]:
     for place in places:
         if not place.exists():
             raise UsageError(f"there is no file or folder {place}")
-        below = sorted(p for p in place.rglob("*") if _is_image(p)) if place.is_dir() else [place]
+        below = _below(place) if place.is_dir() else [place]
         if not below:
             raise UsageError(f"{place} has no images ({', '.join(sorted(SUFFIXES))})")
         found += below
@@ -79,8 +81,8 @@ def read_images(files: Sequence[Path], channels: int, size: int | tuple[int, int
 def _read(path: Path, mode: str, size: tuple[int, int] | None) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as opened:
-            image = ImageOps.exif_transpose(opened).convert(mode)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+            image = _converted(ImageOps.exif_transpose(opened), mode)
+    except BROKEN as e:
         raise _unreadable(path, e) from e
     if size:
         image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC)
@@ -88,17 +90,40 @@ def _read(path: Path, mode: str, size: tuple[int, int] | None) -> NDArray[np.uin
     return array[..., None] if mode == "L" else array
 
 
+def _converted(image: Image.Image, mode: str) -> Image.Image:
+    """In the wanted mode: of 16 bits the upper 8, and on white where it is transparent."""
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers")
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).clip(0, 2**16 - 1) >> 8).astype(np.uint8))
+    if mode != "RGBA" and image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert(mode)
+
+
 def _mode(path: Path) -> str:
     try:
         with Image.open(path) as image:
             return image.mode
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+    except BROKEN as e:
         raise _unreadable(path, e) from e
 
 
 def _unreadable(path: Path, e: Exception) -> UsageError:
     why = "no image that is known" if isinstance(e, UnidentifiedImageError) else str(e)
     return UsageError(f"cannot read {path} ({why}): mend or remove it")
+
+
+def _parts(folder: Path) -> tuple[Path, Path | None]:
+    """The folder of the classes for training, and that for testing where there is one."""
+    parts = {path.name.lower(): path for path in _folders(folder)}
+    others = [name for name in parts if name != "train"]
+    if "train" not in parts or not others or not set(others) <= set(HELD_OUT):
+        return folder, None
+    if len(others) > 1:
+        raise UsageError(f"{folder} has {' and '.join(others)} beside train: leave one of them to test on")
+    return parts["train"], parts[others[0]]
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -113,7 +138,7 @@ def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]
     files: list[Path] = []
     labels: list[int] = []
     for c, name in enumerate(classes):
-        below = sorted(path for path in (folder / name).rglob("*") if _is_image(path))
+        below = _below(folder / name)
         if not below:
             raise UsageError(f"{folder / name} has no images: add some, or remove the class")
         files += below
@@ -121,5 +146,7 @@ def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]
     return files, labels
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+def _below(folder: Path) -> list[Path]:
+    """All images below a folder, in the order of their names; hidden ones are left out."""
+    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    return sorted(path for path in found if not any(p.startswith(".") for p in path.relative_to(folder).parts))
