@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "class_il", "from_arrays", "from_folder",
-    "gcil",
-    "load_trained", "run",
+    "gcil", "load_trained", "run",
 ]  # fmt: skip
 
 _HOMES = {

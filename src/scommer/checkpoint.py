@@ -13,7 +13,7 @@ import safetensors.torch
 from torch import Tensor
 
 from scommer.errors import RunError
-from scommer.files import write_atomically
+from scommer.files import metadata, write_atomically
 
 KEPT = 2
 NAME = re.compile(r"checkpoint-\d+-[0-9a-f]{16}\.safetensors")
@@ -47,9 +47,7 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
             with suppress(OSError):  # where nothing may be written
                 path.replace(path.with_suffix(".damaged"))
             continue
-        size = int.from_bytes(content[:8], "little")  # safetensors: length of the header, then the header
-        values = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["values"])
-        return safetensors.torch.load(content), values
+        return safetensors.torch.load(content), json.loads(metadata(content)["values"])
     return None
 
 

@@ -1,10 +1,18 @@
 """Files that are written whole or not at all."""
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from scommer.errors import RunError
+
+
+def metadata(content: bytes) -> dict[str, str]:
+    """What the header of a safetensors file says beside its tensors."""
+    size = int.from_bytes(content[:8], "little")  # of the header, which follows
+    told: dict[str, str] = json.loads(content[8 : 8 + size]).get("__metadata__", {})
+    return told
 
 
 def write_atomically(path: Path, content: bytes) -> None:

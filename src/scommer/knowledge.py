@@ -15,8 +15,8 @@ from torch import Tensor
 
 from scommer import record as records
 from scommer.errors import UsageError
-from scommer.files import write_atomically
-from scommer.trained import Trained, trained
+from scommer.files import metadata, write_atomically
+from scommer.trained import Trained, trained, under
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ def read(path: Path, device: torch.device) -> Knowledge:
     try:
         content = path.read_bytes()
         tensors = safetensors.torch.load(content)
-        size = int.from_bytes(content[:8], "little")  # of the header
-        digest = json.loads(content[8 : 8 + size]).get("__metadata__", {}).get("lifelong")
+        digest = metadata(content).get("lifelong")
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from e
     except (SafetensorError, ValueError) as e:
@@ -78,11 +77,6 @@ def read(path: Path, device: torch.device) -> Knowledge:
         init=about["init"],
         history=tuple(about["history"]),
     )
-
-
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without the beginning."""
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self, TypeGuard
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,21 +16,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 
 from scommer import knowledge, presets, record as records
+from scommer.augment import Augment
 from scommer.data import Dataset
 from scommer.data.dataset import Array, Layout, as_images
 from scommer.device import choose_device, choose_precision, kept_memory
 from scommer.errors import RunError, UsageError
 from scommer.experiment import FLAT, Experiment, Plan, check, prepare
 from scommer.harvest import final_weights
-from scommer.knowledge import Knowledge, under
+from scommer.knowledge import Knowledge
+from scommer.labels import Label, Labels, classes_of, numbers
 from scommer.learner import Learner
 from scommer.methods import METHODS
 from scommer.streams import Stream, Task
-from scommer.trained import trained
+from scommer.trained import trained, under
 from scommer.underway import Watch
 
-Label = int | str
-Labels = Array | Sequence[Label]
 FAR = 20.0  # standard deviations between the images learned first and others of another form, on average
 ASTRAY = 1e6  # logits beyond it
 
@@ -83,7 +83,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels that may come, in the order of probabilities."""
-        return np.array(_labels(self._known.init["classes"] if self._known else self.classes))
+        return np.array(classes_of(self._known.init["classes"] if self._known else self.classes))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _init(self) -> dict[str, Any]:
         """What it was made with, checked, as plain values."""
-        listed, settings = _labels(self.classes), {} if self.settings is None else self.settings
+        listed, settings = classes_of(self.classes), {} if self.settings is None else self.settings
         asked = Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
         check(asked)
         if METHODS[self.method].joint:
@@ -154,9 +154,9 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError(
                 f"{', '.join(changed)} changed since the first task was learned: set it back, or begin anew with fit"
             )
-        classes = np.array(_labels(init["classes"]))
+        classes = np.array(classes_of(init["classes"]))
         x = _images(images, layout, known)
-        y = torch.from_numpy(_numbers(labels, len(x), classes))
+        y = torch.from_numpy(numbers(labels, len(x), classes))
         stream = _one_task(torch.from_numpy(x), y, classes)
         given = {name: init[name] for name in ("method", "buffer", "seed", "variant")}
         asked = Experiment(stream, **given, settings=known.settings if known else init["settings"])
@@ -222,7 +222,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
         """The share of images whose most likely label is the right one, from 0 to 1."""
         found = self.predict_proba(images, layout=layout).argmax(1)
-        return float((found == _numbers(labels, len(found), self.classes_)).mean())
+        return float((found == numbers(labels, len(found), self.classes_)).mean())
 
     # --- from one process to another
 
@@ -239,21 +239,6 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
 
-def _labels(classes: object) -> list[Label]:
-    """The labels that may come, as plain values."""
-    if isinstance(classes, Integral):
-        classes = range(int(classes))
-    listed = classes.tolist() if isinstance(classes, np.ndarray) else classes
-    plain = [_plain(c) for c in listed] if _is_list(listed) else []
-    if {type(c) for c in plain} not in ({int}, {str}):
-        raise UsageError("classes are not understood: give how many, or a list of whole numbers, or one of words")
-    if len(plain) < 2 or len(set(plain)) != len(plain):
-        raise UsageError(f"of {len(plain)} classes {len(set(plain))} differ: give at least 2, each once")
-    if np.array(plain).tolist() != plain:
-        raise UsageError("classes are not understood: give smaller numbers, or words without a zero byte")
-    return plain
-
-
 def _images(images: Array, layout: Layout, known: Knowledge | None) -> NDArray[Any]:
     """Images as [N, C, H, W], in the form that was learned."""
     x = as_images(images, layout=layout)
@@ -262,31 +247,6 @@ def _images(images: Array, layout: Layout, known: Knowledge | None) -> NDArray[A
         given, learned = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, known.form))
         raise UsageError(f"these images are {given} (channels, height, width), those learned before are {learned}")
     return x
-
-
-def _numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of each label among the classes."""
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().float().numpy() if labels.is_floating_point() else labels.cpu().numpy()
-    listed = labels.tolist() if hasattr(labels, "tolist") else labels
-    if not _is_list(listed) or len(listed) != length:
-        given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"
-        raise UsageError(f"for {length} images there are {given}: pass one label per image")
-    place = {c: i for i, c in enumerate(classes.tolist())}
-    plain = [_plain(label) for label in listed]
-    for label in plain:
-        if not isinstance(label, int | float | str) or label not in place:
-            raise UsageError(f"label {label!r} is none of the {len(place)} classes named at the start, which stay")
-    return np.array([place[label] for label in plain], np.int64)
-
-
-def _plain(label: object) -> Any:
-    """Of NumPy's numbers and words, Python's own."""
-    return int(label) if isinstance(label, Integral) else str(label) if isinstance(label, str) else label
-
-
-def _is_list(given: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(given, Sequence) and not isinstance(given, str)
 
 
 def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
@@ -298,12 +258,10 @@ def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
 
 def _check_images(plan: Plan, first: bool) -> None:
     """Refuses images that cannot be normalised, or are of another scale than those before."""
-    mean, std = (torch.tensor(plan.settings[name])[:, None, None] for name in ("mean", "std"))
-    if first and bool((std <= FLAT).any()):
+    mean, std = plan.settings["mean"], plan.settings["std"]
+    if first and min(std) <= FLAT:
         raise UsageError("the first images are too much alike to learn mean and std from: give both in settings")
-    x = plan.stream.data.train_images[:1000]
-    x = x / 255 if x.dtype == torch.uint8 else x
-    distance = float(((x - mean) / std).abs().mean())
+    distance = float(Augment(0, False, mean, std).normalise(plan.stream.data.train_images[:1000]).abs().mean())
     if distance > FAR:
         raise UsageError(
             f"these images are {distance:.0f} standard deviations from those learned first, on average: "

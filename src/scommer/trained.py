@@ -57,8 +57,13 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
     name = memory or record.inference
     if name not in memories:
         raise unknown("memory", name, memories)
-    weights = {k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")}
+    weights = under(f"{name}.", tensors)
     return trained(record.settings, record.stream["classes"], record.stream["image_shape"], weights, device)
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without the beginning."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def trained(

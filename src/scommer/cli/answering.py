@@ -4,16 +4,18 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from scommer.cli.common import DeviceOption
 from scommer.errors import UsageError
 
-Answer = Callable[[NDArray[np.uint8]], NDArray[Any]]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Answer = Callable[[NDArray[np.uint8]], NDArray[Any]]
 CHUNK = 1000  # images in memory at once
 
 
@@ -39,6 +41,8 @@ def predict(
 
     - `scommer run photos --size 32 --save-weights`, then `scommer predict runs/photos-… new.jpg more/`
     """
+    import numpy as np
+
     from scommer.data.folder import MODES, image_files, read_images
 
     files = image_files(path.expanduser() for path in images)
@@ -62,7 +66,7 @@ def predict(
         raise UsageError(f"{bad} of {len(files)} images could not be read")
 
 
-def _answerer(path: Path, memory: str | None, device: str | None) -> tuple[Answer, Sequence[str], tuple[int, ...]]:
+def _answerer(path: Path, memory: str | None, device: str | None) -> "tuple[Answer, Sequence[str], tuple[int, ...]]":
     """What gives the probabilities [N, C] of images [N, H, W, C], the classes' names, the shape of an image."""
     from scommer.device import choose_device
 
@@ -73,7 +77,7 @@ def _answerer(path: Path, memory: str | None, device: str | None) -> tuple[Answe
             raise UsageError("--memory is for runs: a classifier answers with one memory")
         model = LifelongClassifier.load(path, device=device)
         dtype, shape = model.form_
-        scaled = 1 if dtype == "uint8" else np.float32(255)  # other images are taken to be in 0 … 1
+        scaled = 1 if dtype == "uint8" else 255  # other images are taken to be in 0 … 1
         _check_scale(path, model.settings_["mean"])
         names = [str(c) for c in model.classes_]
         return lambda x: model.predict_proba((x / scaled).astype(dtype), layout="NHWC"), names, shape

@@ -41,8 +41,7 @@ def from_folder(
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
     files, labels = _listed(train, classes)
     tested, their = _listed(test, classes) if test else ([], [])
-    grey = all(_mode(path) in GREY for path in [*files, *tested])
-    images = read_images([*files, *tested], 1 if grey else 3, size)
+    images = read_images([*files, *tested], None, size)
     n = len(files)
     held_out = (images[n:], np.array(their)) if test else (None, None)
     return from_arrays(
@@ -64,13 +63,20 @@ def image_files(places: Iterable[Path]) -> list[Path]:
     return found
 
 
-def read_images(files: Sequence[Path], channels: int, size: int | tuple[int, int] | None = None) -> NDArray[np.uint8]:
-    """The images of files as [N, H, W, C], in `size` (a square, or height and width) where one is given."""
+def read_images(
+    files: Sequence[Path], channels: int | None, size: int | tuple[int, int] | None = None
+) -> NDArray[np.uint8]:
+    """The images of files as [N, H, W, C], in `size` (a square, or height and width) where one is given.
+
+    Without `channels` they are grey if all are, else RGB.
+    """
     if isinstance(size, int):
         size = (size, size)
     if size and min(size) < 1:
         raise UsageError(f"a size of {size[0]} pixels is impossible: give 1 or more")
-    images = [_read(path, MODES[channels], size) for path in files]
+    images = [_read(path, MODES[channels] if channels else None, size) for path in files]
+    most = max(image.shape[2] for image in images)
+    images = [image.repeat(most // image.shape[2], axis=2) for image in images]  # grey among coloured ones
     for path, image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             (h, w), (h0, w0) = image.shape[:2], images[0].shape[:2]
@@ -78,9 +84,10 @@ def read_images(files: Sequence[Path], channels: int, size: int | tuple[int, int
     return np.stack(images)
 
 
-def _read(path: Path, mode: str, size: tuple[int, int] | None) -> NDArray[np.uint8]:
+def _read(path: Path, mode: str | None, size: tuple[int, int] | None) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as opened:
+            mode = mode or ("L" if opened.mode in GREY else "RGB")
             image = _converted(ImageOps.exif_transpose(opened), mode)
     except BROKEN as e:
         raise _unreadable(path, e) from e
@@ -100,14 +107,6 @@ def _converted(image: Image.Image, mode: str) -> Image.Image:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert(mode)
-
-
-def _mode(path: Path) -> str:
-    try:
-        with Image.open(path) as image:
-            return image.mode
-    except BROKEN as e:
-        raise _unreadable(path, e) from e
 
 
 def _unreadable(path: Path, e: Exception) -> UsageError:

@@ -1,0 +1,55 @@
+"""Labels as people give them: the classes that may come, and the place of each label among them."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scommer.data.dataset import Array
+from scommer.errors import UsageError
+
+Label = int | str
+Labels = Array | Sequence[Label]
+
+
+def classes_of(given: object) -> list[Label]:
+    """The labels that may come, as plain values."""
+    if isinstance(given, Integral):
+        given = range(int(given))
+    listed = given.tolist() if isinstance(given, np.ndarray) else given
+    plain = [_plain(c) for c in listed] if _is_list(listed) else []
+    if {type(c) for c in plain} not in ({int}, {str}):
+        raise UsageError("classes are not understood: give how many, or a list of whole numbers, or one of words")
+    if len(plain) < 2 or len(set(plain)) != len(plain):
+        raise UsageError(f"of {len(plain)} classes {len(set(plain))} differ: give at least 2, each once")
+    if np.array(plain).tolist() != plain:
+        raise UsageError("classes are not understood: give smaller numbers, or words without a zero byte")
+    return plain
+
+
+def numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each label among the classes."""
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().float().numpy() if labels.is_floating_point() else labels.cpu().numpy()
+    listed = labels.tolist() if hasattr(labels, "tolist") else labels
+    if not _is_list(listed) or len(listed) != length:
+        given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"
+        raise UsageError(f"for {length} images there are {given}: pass one label per image")
+    place = {c: i for i, c in enumerate(classes.tolist())}
+    plain = [_plain(label) for label in listed]
+    for label in plain:
+        if not isinstance(label, int | float | str) or label not in place:
+            raise UsageError(f"label {label!r} is none of the {len(place)} classes named at the start, which stay")
+    return np.array([place[label] for label in plain], np.int64)
+
+
+def _plain(label: object) -> Any:
+    """Of NumPy's numbers and words, Python's own."""
+    return int(label) if isinstance(label, Integral) else str(label) if isinstance(label, str) else label
+
+
+def _is_list(given: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(given, Sequence) and not isinstance(given, str)
