@@ -3,29 +3,20 @@
 import json
 import re
 import shlex
-import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 from PIL import Image
 
 from scommer.analysis import figures
-from scommer.analysis.comparison import compare
 from scommer.analysis.selection import load
-from scommer.analysis.tables import paper_numbers
-from scommer.cli.looking import results
-from scommer.data import load as datasets
 from scommer.methods import METHODS
 from scommer.presets import preset
-from scommer.record import Record, find
-from scommer.streams import STREAMS, gcil_as_published
+from scommer.streams import STREAMS
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results.md"
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -71,197 +62,6 @@ def test_every_command_in_the_readme_exists(capsys: pytest.CaptureFixture[str]) 
             assert {w for w in words if w.startswith("--")} <= known, line
         elif words[:1] == ["make"]:
             assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
-
-
-def test_the_document_of_results_is_what_the_records_make(capsys: pytest.CaptureFixture[str]) -> None:
-    results(ROOT / "results")
-    assert capsys.readouterr().out == RESULTS.read_text(), "make results writes docs/results.md anew"
-
-
-def test_every_run_is_in_the_document_of_results() -> None:
-    """Its scores from the matrices of the records, without our own reading of them."""
-    listed = RESULTS.read_text().split("## Every run")[1]
-    paths = sorted((ROOT / "results").glob("*/record.json"))
-    assert listed.count("\n| ") == 2 + len(paths) > 2  # the head and its line
-    for path in paths:
-        r = json.loads(path.read_text())
-        e, rows = r["experiment"], r["matrices"][r["inference"]]
-        scores = [f"{statistics.fmean(rows[s][-1]):.2f}" if s in rows else "–" for s in ("class_il", "task_il")]
-        cell = rf"\| {e['stream']} \| {re.escape(e['method'])} \| {e['buffer'] or '–'} \| [^|]* \| {e['seed']} "
-        found = re.findall(cell + rf"\| {' [|] '.join(scores)} \| {r['code']['commit'][:7]}\b", listed)
-        assert found, path
-
-
-def test_the_results_in_the_readme_are_those_of_the_document() -> None:
-    section = (ROOT / "README.md").read_text().split("## What is known to reproduce")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert len(rows) > 2
-    assert set(rows) <= set(RESULTS.read_text().splitlines())
-    said = re.findall(r"\d+\.\d\d", section.split(rows[-1])[1])
-    assert said
-    assert set(said) <= set(re.findall(r"\d+\.\d\d", RESULTS.read_text()))
-
-
-def test_the_numbers_that_the_reading_names_are_those_of_the_tables() -> None:
-    reading = (ROOT / "results" / "README.md").read_text()
-    assert reading in RESULTS.read_text()
-    numbers = re.findall(r"\d+\.\d\d", reading)
-    assert numbers
-    assert set(numbers) <= set(re.findall(r"\d+\.\d\d", RESULTS.read_text().replace(reading, "")))
-
-
-def test_what_the_reading_says_of_the_papers_sensitivity_follows_from_its_table() -> None:
-    """Effects that add up, by least squares: with all settings, and without the one that was chosen."""
-    rows = [r for r in paper_numbers()["sensitivity"]["rows"] if r["memory"] == "long_term"]
-    levels = [(r["settings"]["r"], r["settings"]["active"][-1], r["settings"]["pi_s"]) for r in rows]
-    score = np.array([r["values"][0][0] for r in rows])
-    chosen = levels.index((0.5, 0.8, 2.0))
-    grid = [sorted(set(column)) for column in zip(*levels, strict=True)]
-    columns = [[at[i] == value for at in levels] for i, values in enumerate(grid) for value in values[1:]]
-    x = np.column_stack([np.ones(27), *np.array(columns, float)])
-    effects, *_ = np.linalg.lstsq(x, score)
-    left = np.sqrt(((score - x @ effects) ** 2).sum() / (27 - 7))
-    others = np.arange(27) != chosen
-    expected = x[chosen] @ np.linalg.lstsq(x[others], score[others])[0]
-    steps = [
-        abs(score[a] - score[b])
-        for a in range(27)
-        for b in range(27)
-        if sorted(abs(g.index(u) - g.index(v)) for g, u, v in zip(grid, levels[a], levels[b], strict=True)) == [0, 0, 1]
-    ]
-    reading = " ".join((ROOT / "results" / "README.md").read_text().split())
-    assert (score > score[chosen]).sum() == 4
-    assert "the fifth best of them" in reading
-    assert f"the best of them ({score.max():.1f}) is not the one reported" in reading
-    assert f"Their mean is {score.mean():.1f}," in reading
-    assert f"standard deviation of {left:.1f}: neighbours differ by up to {max(steps):.1f} points" in reading
-    assert f"the chosen setting would have {expected:.1f}, not 69.19" in reading
-    assert f"{score[chosen] - expected:.1f} of our 1.41 points" in reading
-
-
-def test_what_the_reading_says_of_dense_and_sparse_is_what_compare_says() -> None:
-    dense, whole = (load([Path(f"{ROOT}/results@{c}")]) for c in ("sparse=false", "stream=s-cifar10@buffer=200@preset"))
-    (found,) = compare(dense, [r for r in whole if r.experiment["method"] == "scommer"])
-    d = found.differences[0]
-    low, high = d.mean - d.margin, d.mean + d.margin
-    reading = " ".join((ROOT / "results" / "README.md").read_text().split())
-    assert f"between {-low:.1f} points for the one and {high:.1f} for the other" in reading
-    assert f"the paper's {69.19 - 61.88:.1f}" in reading
-    assert -low < 69.19 - 61.88
-
-
-def test_what_the_reading_says_of_the_last_task_of_gcil_is_in_the_records() -> None:
-    reading = (ROOT / "results" / "README.md").read_text()
-    said = " ".join(reading.split())
-    found: dict[tuple[str, str, int | None], list[tuple[float, float, float]]] = {}
-    ends: dict[tuple[str, str, int | None], list[float]] = {}
-    sizes = {}
-    for r in load([Path(f"{ROOT}/results/gcil-*")]):
-        accuracy = r.arrays[f"class_accuracy/{r.inference}"][-1]
-        last = np.isin(np.arange(100), r.stream["tasks"][-1])
-        key = (r.experiment["method"], r.experiment["stream"], r.experiment["buffer"])
-        share = accuracy[last].sum() / accuracy.sum()
-        found.setdefault(key, []).append((accuracy[last].mean(), accuracy[~last].mean(), share))
-        if r.experiment["method"] != "joint":
-            ends.setdefault(key, []).append(r.matrix(r.inference).diagonal()[5:].mean())
-        sizes[r.experiment["stream"]] = last.sum()
-    pair = r"([\d.]+, [\d.]+|–)"
-    table = re.findall(rf"^\| (\S+) {rf'[|] {pair} ' * 4}\|$", reading, re.M)
-    assert [row[0].lower() for row in table] == ["er", "der++", "cls-er", "scommer"]
-    cells = [(f"gcil-{kind}", buffer) for kind in ("uniform", "longtail") for buffer in (200, 500)]
-    for method, *told in table:
-        for cell, values in zip(cells, told, strict=True):
-            runs = found.get((method.lower(), *cell), [])
-            assert len(runs) == (3 if method == "SCoMMER" else values != "–")
-            assert values == (f"{np.mean(runs, 0)[0]:.1f}, {np.mean(runs, 0)[1]:.1f}" if runs else "–"), (method, cell)
-    shares = [100 * found["sgd", f"gcil-{kind}", None][0][2] for kind in ("uniform", "longtail")]
-    assert f"({shares[0]:.0f} and {shares[1]:.0f} %) in classes of the last task" in said
-    assert f"have {sizes['gcil-uniform']} (uniform) and {sizes['gcil-longtail']} (longtail)" in said
-    ahead = {
-        m: [np.mean(ends["scommer", *c]) - np.mean(ends[m, *c]) for c in cells if (m, *c) in ends]
-        for m in ("der++", "cls-er")
-    }
-    assert "in all four cells (by {:.1f}, {:.1f}, {:.1f} and {:.1f} points)".format(*ahead["der++"]) in said
-    assert "in the three that were run (by {:.1f}, {:.1f} and {:.1f})".format(*(-d for d in ahead["cls-er"])) in said
-    paper = {(r["method"], r["buffer"]): r["values"][-2:] for r in paper_numbers()["main"]["rows"] if "buffer" in r}
-    gaps = [
-        ours[0] - theirs[0]
-        for buffer in (200, 500)
-        for ours, theirs in zip(paper["scommer", buffer], paper["der++", buffer], strict=True)
-    ]
-    assert f"ahead in all four cells, of DER++ by up to {max(gaps):.1f} points" in said
-
-
-@pytest.mark.long
-def test_what_the_reading_says_of_the_published_streams_follows_from_their_draws(
-    cifar: Callable[[str], Path],
-) -> None:
-    reading = (ROOT / "results" / "README.md").read_text()
-    data = datasets("cifar100", cifar("cifar100"))
-    cells = [(kind, buffer) for kind in ("uniform", "longtail") for buffer in (200, 500)]
-    sizes, last = {}, {}
-    for method in ("sgd", "er", "der++", "cls-er"):
-        for kind, buffer in cells:
-            epochs = preset(f"gcil-{kind}", method, buffer)["epochs"]
-            drawn = kind, METHODS[method].draws, buffer, epochs
-            if drawn not in last:  # CLS-ER draws as ER does
-                stream = gcil_as_published(data, kind, draws=METHODS[method].draws, buffer=buffer, epochs=epochs)
-                last[drawn] = len(stream.tasks[-1].classes)
-            sizes[method, f"gcil-{kind}", buffer] = last[drawn]
-    table = re.findall(r"^\| (\S+) " + r"\| (\d+) " * 4 + r"\|$", reading, re.M)
-    assert [row[0].lower() for row in table] == ["sgd", "er", "der++", "cls-er"]
-    for method, *told in table:
-        assert [int(n) for n in told] == [sizes[method.lower(), f"gcil-{kind}", buffer] for kind, buffer in cells]
-    column = {"gcil-uniform": -2, "gcil-longtail": -1}
-    paper = {(r["method"], r.get("buffer")): r["values"] for r in paper_numbers()["main"]["rows"]}
-    agree = []
-    for r in load([Path(f"{ROOT}/results/gcil-*@seed=0")]):
-        method, stream_name, buffer = (r.experiment[k] for k in ("method", "stream", "buffer"))
-        if method in ("sgd", "er", "der++", "cls-er"):
-            theirs = paper[method, buffer][column[stream_name]][0]
-            classes = len(r.stream["tasks"][-1]) - sizes[method, stream_name, buffer or 200]
-            agree.append((r.accuracy() - theirs) * classes > 0)
-    assert f"In {sum(agree)} of the {len(agree)} cells that were run" in " ".join(reading.split())
-
-
-def test_what_the_reading_says_of_baselines_is_what_the_table_says() -> None:
-    rows = re.findall(
-        r"^\| (?:joint|sgd|er|der\+\+|cls-er)[^|]* \| s-cifar\d+ \| (Class|Task)-IL \| \d.*\| (.?) \|$",
-        RESULTS.read_text(),
-        re.M,
-    )
-    right = {setting: [not star for s, star in rows if s == setting] for setting in ("Class", "Task")}
-    assert len(right["Class"]) == len(right["Task"])
-    said = " ".join((ROOT / "results" / "README.md").read_text().split())
-    assert all(right["Task"])
-    assert f"all {len(right['Task'])} cells that were run, Class-IL in {sum(right['Class'])}**" in said
-    # One run against the mean and deviation of three: |x - mean| > 2 s, as often as |t| > 2 / sqrt(1 + 1/3).
-    starred = 2 * scipy.stats.t.sf(2 / np.sqrt(4 / 3), df=2)
-    assert 0.2 < starred < 0.25
-    assert "of single seeds more than a fifth would have a star" in said
-    theirs = [r["authors"]["s-cifar100/class_il"][0] for r in paper_numbers()["main"]["rows"] if "authors" in r]
-    assert "({:.1f} and {:.1f})".format(*theirs) in said
-    working = [r for r in paper_numbers()["sensitivity"]["rows"] if r["memory"] == "working"]
-    assert f"at least {min(r['values'][0][0] for r in working if r['settings']['pi_s'] >= 2):.1f}." in said
-
-
-def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
-    records = [Record.load(folder) for folder in find(ROOT / "docs" / "records")]
-    rows = re.findall(r"^\| (\d+) \| ([\d.]+) \| ([\d.]+) \| (\d) of (\d) \|$", (ROOT / "README.md").read_text(), re.M)
-    assert len(rows) == 2
-    for buffer, scommer, er, ahead, seeds in rows:
-        found = {
-            method: {
-                r.experiment["seed"]: r.accuracy()
-                for r in records
-                if (r.experiment["method"], r.experiment["buffer"]) == (method, int(buffer))
-            }
-            for method in ("scommer", "er")
-        }
-        assert found["scommer"].keys() == found["er"].keys() == set(range(int(seeds)))
-        assert scommer == f"{statistics.fmean(found['scommer'].values()):.1f}"
-        assert er == f"{statistics.fmean(found['er'].values()):.1f}"
-        assert int(ahead) == sum(found["er"][s] > found["scommer"][s] for s in found["er"])
 
 
 def benched(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -333,59 +133,6 @@ def test_the_speed_on_a_cpu_is_that_of_the_records() -> None:
         assert ms == as_told(found, ms)
         assert bare == as_told(record["bare_ms"], bare)
         assert ratio == as_told(found / record["bare_ms"], ratio)
-
-
-def test_the_precisions_that_are_compared_are_those_of_the_records() -> None:
-    half = load([Path(f"{ROOT}/results@method=scommer@stream=s-cifar10@buffer=200@preset@precision=bf16")])
-    full = load([ROOT / "docs" / "precision"])
-    (found,) = compare(half, full)
-    assert (found.seeds, found.labels) == ((0, 1, 2), ("SCoMMER, bf16", "SCoMMER, tf32"))
-    d = found.differences[0]
-    told = " ".join((ROOT / "docs/performance.md").read_text().split())
-    assert f"long-term memory has {statistics.fmean(d.a):.2f}, {69.19 - statistics.fmean(d.a):.2f} under" in told
-    assert f"missed by {68.19 - statistics.fmean(d.a):.2f}" in told
-    assert f"have {statistics.fmean(d.b):.2f}: seed by seed" in told
-    assert f"between {d.margin - d.mean:.1f} points less and {d.mean + d.margin:.1f} more" in told
-    reading = (ROOT / "results" / "README.md").read_text()
-    anew = statistics.fmean(r.accuracy("long_term/recalibrated") for r in full)
-    assert f"give {anew:.1f} on S-CIFAR10 with 200 (three seeds, in TF32" in reading
-    assert f"three seeds in TF32 have {statistics.fmean(d.b):.1f}" in reading
-    working = [{r.experiment["seed"]: r.accuracy("working") for r in runs} for runs in (half, full)]
-    means = [statistics.fmean(side.values()) for side in working]
-    assert f"Working memory has {means[0]:.2f} in bf16 and {means[1]:.2f} in TF32" in told
-    for t in (1, 2, 3):  # after the second task to the last but one, some seeds have more in the one, some in the other
-        after = [{r.experiment["seed"]: r.matrix("working")[t, : t + 1].mean() for r in runs} for runs in (half, full)]
-        assert {bool(after[0][s] > after[1][s]) for s in range(3)} == {True, False}
-    assert "(by {:.1f}, {:.1f} and {:.1f})".format(*(working[1][s] - working[0][s] for s in range(3))) in told
-
-
-def test_what_the_captions_say_of_four_methods_is_in_the_records() -> None:
-    told = " ".join((ROOT / "docs/figures.md").read_text().split())
-    runs = {r.experiment["method"]: r for r in load([Path(f"{ROOT}/results/s-cifar10-*-200-seed0-*@preset")])}
-    assert set(runs) == {"er", "der++", "cls-er", "scommer"}
-    least = {m: r.matrix(r.inference)[-1].min() for m, r in runs.items()}
-    assert max(least, key=least.__getitem__) == "scommer"
-    assert least["scommer"] > 45
-    assert "no task is left below 45 %" in told
-    stable = runs["cls-er"].matrix("stable")
-    assert (
-        f"knows {stable[3, 3]:.0f} % of the fourth task when it has just been learned, and {stable[4, 3]:.0f} %" in told
-    )
-    lean = {m: r.arrays[f"task_probability/{r.inference}"] for m, r in runs.items()}
-    assert [m for m in lean if lean[m].argmax() == 4] == ["der++", "er", "scommer"]
-    assert lean["er"][4] > lean["der++"][4] > lean["scommer"][4]
-    assert lean["cls-er"].argmax() == 2  # the third
-
-
-def test_what_the_ablations_caption_says_of_the_last_task_is_in_the_records() -> None:
-    """How often a class of the last task is predicted, against an earlier one, over all test images."""
-    times: dict[bool, list[float]] = {True: [], False: []}
-    for r in load([Path(f"{ROOT}/results@stream=s-cifar10@buffer=200@method={m}") for m in ("er", "scommer")]):
-        p = r.arrays[f"class_probability/{r.inference}"]
-        times[r.inference == "long_term"].append(p[8:].mean() / p[:8].mean())
-    told = " ".join((ROOT / "docs/figures.md").read_text().split())
-    assert f"predicted {min(times[True]):.1f} to {max(times[True]):.1f} times" in told
-    assert f"without it, {min(times[False]):.0f} to {max(times[False]):.0f} times" in told
 
 
 def test_the_figures_are_what_their_commands_draw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
