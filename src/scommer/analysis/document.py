@@ -26,7 +26,8 @@ for which there are runs are shown: `scommer table main` shows all, `scommer rep
 CHOICES = """## Batch-norm statistics of long-term memory
 
 The same weights with three choices of statistics at inference: of its own passes over recalled images (`replay`, as
-published), of working memory, or measured anew when a task ends ([variants.md](variants.md)).
+published), of working memory, or measured anew when a task ends ([variants.md](variants.md)); of CLS-ER's stable memory
+with the first two.
 """
 
 RUNS = """## Every run
@@ -59,20 +60,21 @@ def _cell(record: Record) -> tuple[str, ...]:
 def _choices(records: Sequence[Record]) -> str:
     found: dict[tuple[str, ...], list[Record]] = {}
     for r in sorted(records, key=_cell):
-        if any(view.startswith("long_term/") for view in r.scores):
-            for setting in r.scores["long_term"]:
-                found.setdefault((*_cell(r), setting), []).append(r)
+        for memory in {view.split("/")[0] for view in r.scores if "/" in view}:
+            for setting in r.scores[memory]:
+                found.setdefault((*_cell(r), setting, memory), []).append(r)
     rows = []
-    for (*cell, setting), runs in found.items():
-        values = [[r.accuracy(_view(r, choice), setting) for r in runs] for choice in STATISTICS]
-        means = [tables.spread(statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else None) for v in values]
+    for (*cell, setting, memory), runs in found.items():
+        means = [_mean(runs, memory, choice, setting) for choice in STATISTICS]
         rows.append([*cell, SETTINGS[setting], str(len(runs)), *means])
     return tables.markdown(["stream", "method", "buffer", "changes", "setting", "seeds", *STATISTICS], rows)
 
 
-def _view(record: Record, choice: str) -> str:
-    """Under which name a record scores long-term memory with these statistics."""
-    return "long_term" if record.settings["statistics"] == choice else f"long_term/{choice}"
+def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> str:
+    """Accuracy of a memory with these statistics: scored under its own name if they are those it answers with."""
+    views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
+    values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
+    return tables.spread(statistics.fmean(values), statistics.stdev(values) if values[1:] else None) if values else "–"
 
 
 def _runs(records: Sequence[Record]) -> str:
