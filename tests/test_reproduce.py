@@ -39,6 +39,7 @@ def test_the_papers_tables_need_these_runs() -> None:
         "memories": 3 * 4 * 2,
         "ablation": 3 * 5,
         "sensitivity": 3 * 27,
+        "variants": 3 * (2 * 2 + 11 + 2),  # both variants on two streams, eleven differences, two doubts
     }
 
 

@@ -120,6 +120,37 @@ def test_only_runs_of_exactly_the_cell_belong() -> None:
     assert found == {"r 0.4, %k 0.7, π_s 3.0, working": (56.0,), "r 0.4, %k 0.7, π_s 3.0, long_term": (66.0,)}
 
 
+def test_the_differences_of_the_variants_are_all_there_one_by_one() -> None:
+    """Each row changes one setting of `official` to what `paper` has; the published numbers are those of Table 1."""
+    official, paper = (presets.preset("s-cifar10", "scommer", 200, v) for v in ("official", "paper"))
+    table = tables.paper_numbers()["variants"]
+    changes = {row["label"]: row["settings"] for row in table["rows"] if "settings" in row}
+    doubts = {label: changes.pop(label) for label in ("warmup=29", "offer=first_epoch")}
+    assert all(len(change) == 1 for change in [*changes.values(), *doubts.values()])
+    assert {k: v for change in changes.values() for k, v in change.items()} == {
+        k: v for k, v in paper.items() if official[k] != v
+    }
+    assert not any(paper[k] == v or official[k] == v for change in doubts.values() for k, v in change.items())
+    (main,) = (r for r in tables.paper_numbers()["main"]["rows"] if (r["method"], r.get("buffer")) == ("scommer", 200))
+    assert table["values"] == main["values"][:2]
+    assert [row["values"] for row in table["rows"] if "values" in row] == [main["values"][:4]] * 2
+
+
+def test_runs_of_the_text_read_literally_belong_to_their_row_alone() -> None:
+    literal = record("s-cifar10", "scommer", 200, 0, 60.0)
+    literal.experiment["variant"] = "paper"
+    literal.settings.update(presets.as_dict(*presets.resolve("s-cifar10", "scommer", 200, "paper")))
+    one = record("s-cifar10", "scommer", 200, 0, 66.0, pi_h=0.5)
+    found = {(e.row, e.setting): e.ours for e in tables.entries("variants", [literal, one]) if e.ours}
+    assert found == {
+        ("paper", "class_il"): (60.0,), ("paper", "task_il"): (60.0,),
+        ("pi_h=0.5", "class_il"): (66.0,), ("pi_h=0.5", "task_il"): (66.0,),
+    }  # fmt: skip
+    needed = {(e.variant, *e.settings): e for e in tables.experiments("variants", [0]) if e.stream == "s-cifar10"}
+    done = {key for key, e in needed.items() if tables.is_done(e, [literal, one])}
+    assert done == {("paper",), ("official", "pi_h")}
+
+
 def test_cls_er_stands_beside_what_its_authors_report_too() -> None:
     """S-CIFAR100 only: elsewhere the paper gives what they report."""
     rows = tables.entries("main", [record("s-cifar100", "cls-er", 200, 0, 44.0)])

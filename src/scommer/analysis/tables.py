@@ -20,7 +20,7 @@ from scommer.experiment import Experiment
 from scommer.methods import METHODS
 from scommer.record import Record
 
-TABLES = ("main", "memories", "ablation", "sensitivity")
+TABLES = ("main", "memories", "ablation", "sensitivity", "variants")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
     numbers, records = paper_numbers()[table], list(records)
     made = []
     for row in numbers["rows"]:
-        for column, value in zip(numbers["columns"], row["values"], strict=True):
+        for column, value in _values(numbers, row).items():
             stream, setting = column.split("/")
             found = [r for r in records if _belongs(r, stream, row)]
             ours = tuple(r.accuracy(row.get("memory"), setting) for r in sorted(found, key=_seed))
@@ -85,6 +85,12 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
                 label, source = f"{_label(row)}, by its authors", numbers["authors"][row["method"]]
                 made.append(Entry(label, stream, setting, *_published(theirs), ours, source))
     return made
+
+
+def _values(numbers: dict[str, Any], row: dict[str, Any]) -> dict[str, Sequence[float]]:
+    """What is reported in each column of a row, which has the table's columns and values where none of its own."""
+    columns, values = (row.get(key) or numbers[key] for key in ("columns", "values"))
+    return dict(zip(columns, values, strict=True))
 
 
 def _published(value: Sequence[float]) -> tuple[float, float | None]:
@@ -98,10 +104,11 @@ def experiments(table: str, seeds: Iterable[int]) -> list[Experiment]:
     numbers, seeds = paper_numbers()[table], list(seeds)
     needed: dict[str, Experiment] = {}
     for row in numbers["rows"]:
-        for column in numbers["columns"]:
+        for column in _values(numbers, row):
             for seed in seeds:
                 buffer = row.get("buffer", 200)  # means nothing to a method without replay
-                e = Experiment(column.split("/")[0], row["method"], buffer, seed, settings=row.get("settings", {}))
+                stream, changes = column.split("/")[0], row.get("settings", {})
+                e = Experiment(stream, row["method"], buffer, seed, row.get("variant", "official"), settings=changes)
                 needed.setdefault(repr(e), e)
     return list(needed.values())
 
@@ -109,18 +116,18 @@ def experiments(table: str, seeds: Iterable[int]) -> list[Experiment]:
 def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
     """Whether one of the records is of this experiment."""
     e = experiment
-    row: dict[str, Any] = {"method": e.method, "settings": e.settings}
+    row: dict[str, Any] = {"method": e.method, "variant": e.variant, "settings": e.settings}
     if METHODS[e.method].draws:
         row["buffer"] = e.buffer
     return any(_seed(r) == e.seed and _belongs(r, str(e.stream), row) for r in records)
 
 
 def _belongs(record: Record, stream: str, row: dict[str, Any]) -> bool:
-    method, buffer = row["method"], row.get("buffer")
-    wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": "official", "validation": 0.0}
+    method, buffer, variant = row["method"], row.get("buffer"), row.get("variant", "official")
+    wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": variant, "validation": 0.0}
     if not wanted.items() <= record.experiment.items():
         return False
-    settings = presets.as_dict(*presets.resolve(stream, method, buffer or 0, "official", row.get("settings", {})))
+    settings = presets.as_dict(*presets.resolve(stream, method, buffer or 0, variant, row.get("settings", {})))
     return settings == record.settings
 
 
@@ -165,7 +172,7 @@ def as_table(title: str, rows: Sequence[Entry]) -> Table:
     table.caption, table.caption_justify = "\n".join(_notes(rows)) or None, "left"
     for name in HEAD:
         numbers = name in ("ours", "seeds", "paper", "diff.")
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=name != "row")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=name != "row", overflow="fold")
     for entry in rows:
         table.add_row(*_cells(entry))
     return table

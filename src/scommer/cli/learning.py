@@ -182,7 +182,7 @@ def demo(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="main, memories, ablation or sensitivity.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity or variants.", show_default=False)],
     seeds: Annotated[list[int] | None, typer.Option("--seeds", help="Seeds of every run.  [default: 0 1 2]")] = None,
     streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
     methods: Annotated[
@@ -221,9 +221,12 @@ def reproduce(
         streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,
     )  # fmt: skip
     table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
+    for column in table.columns:
+        column.overflow = "fold"  # a setting is shown whole
     for w in todo:
         e = w.experiment
-        changes = ", ".join(f"{k}={written(v)}" for k, v in e.settings.items())
+        variant = {} if e.variant == "official" else {"variant": e.variant}
+        changes = ", ".join(f"{k}={written(v)}" for k, v in {**variant, **e.settings}.items())
         buffer = str(e.buffer) if METHODS[e.method].draws else "–"
         state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
         steps = f"{w.steps:,}" if w.steps else "–"
