@@ -2,6 +2,7 @@ import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -175,8 +176,17 @@ def test_a_file_is_written_and_replaced_whole(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_several_may_write_one_file_at_once_and_it_is_whole(tmp_path):
+    contents = [bytes([i]) * 300_000 for i in range(8)]
+    with ThreadPoolExecutor(8) as writers:
+        for done in [writers.submit(write_atomically, tmp_path / "file", c) for c in contents * 4]:
+            done.result()
+    assert (tmp_path / "file").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_missing_folder_is_an_error_that_says_what_to_do(tmp_path):
-    with pytest.raises(RunError, match=r"cannot write .*file: No such file or directory; .* --out"):
+    with pytest.raises(RunError, match=r"cannot write .*file: No such file or directory; .* choose another place"):
         write_atomically(tmp_path / "missing" / "file", b"content")
 
 

@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from scommer import Experiment, run
@@ -155,6 +156,53 @@ def test_list_names_all_streams_methods_and_settings(capsys: pytest.CaptureFixtu
     assert "pi_s" in out
 
 
+@pytest.mark.parametrize("option", [["-m", "er"], ["-b", "500"], ["--variant", "paper"]])
+def test_list_asks_for_the_stream_of_settings(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+    code, _, err = call(capsys, "list", *option)
+    assert code == 2
+    assert f"`scommer list s-cifar10 {'--method er' if option[1] == 'er' else ''}" in err
+    assert call(capsys, "list", "s-cifar10", *option)[0] == 0
+
+
+def test_show_has_a_line_for_each_of_several_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for seed in ("0", "1"):
+        call(capsys, "run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--seed", seed, "--out", str(tmp_path))
+    call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path), "--minutes", "0.0001")
+    accuracy = {
+        path.parent.name: json.loads(path.read_text())["scores"]["working"]["class_il"]["accuracy"]
+        for path in tmp_path.glob("*/record.json")
+    }
+    (begun,) = (path.parent.name for path in tmp_path.glob("*/progress.json"))
+    code, out, _ = call(capsys, "show", str(tmp_path))
+    assert code == 0
+    assert out.count("epochs=1, width=4") == 2
+    lines = {line.split()[-1]: line.split() for line in out.splitlines()[1:] if "s-digits" in line}
+    assert lines.keys() == {*accuracy, begun}
+    assert all(lines[name][0] == f"{a:.1f}" for name, a in accuracy.items())
+    assert lines[begun][-2] == "%"
+    chosen = call(capsys, "show", f"{tmp_path}@seed=1")[1].splitlines()
+    assert [line.split()[-1] for line in chosen if "s-digits" in line] == [n for n in accuracy if "seed1" in n]
+    assert call(capsys, "show", f"{tmp_path}/*-er-*")[1].count("s-digits-er-20-") == 2
+    code, _, err = call(capsys, "show", str(tmp_path), "--json")
+    assert (code, "name one" in err) == (2, True)
+
+
+@pytest.mark.filterwarnings("always::scommer.errors.RunWarning")
+def test_warnings_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(5):
+            Image.new("L", (8, 8), 40 * i).save(tmp_path / "photos" / name / f"{i}.png")
+    (tmp_path / "photos" / "a" / "more.heic").write_bytes(b"")
+    command = ["run", str(tmp_path / "photos"), "-m", "er", "-b", "4", *QUICK, "--out", str(tmp_path / "runs")]
+    code, _, err = call(capsys, *command)
+    assert code == 0
+    assert err == f"scommer: warning: a file is left out (.heic), such as {tmp_path}/photos/a/more.heic\n"
+
+
 def test_data_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "cifar-10-batches-py").mkdir()
     _, out, _ = call(capsys, "data", "where", "--data", str(tmp_path))
@@ -288,12 +336,13 @@ def test_a_short_run_says_that_semantic_dropout_never_begins(
     assert "1 epochs end within the warm-up of semantic dropout" in out
 
 
-def test_a_folder_of_runs_is_not_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "progress.json").write_text("{}")
-    code, _, err = call(capsys, "show", str(tmp_path))
-    assert code == 2
-    assert f"name one, such as {tmp_path / 'one'}" in err
+def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name, progress in (("one", "{}"), ("two", '{"steps": [1, 4]}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "progress.json").write_text(progress)
+    code, out, _ = call(capsys, "show", str(tmp_path))
+    assert code == 0
+    assert [line.split()[3:] for line in out.splitlines()[1:]] == [["damaged", "one"], ["25", "%", "two"]]
 
 
 def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

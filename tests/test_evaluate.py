@@ -170,6 +170,13 @@ def test_class_accuracy_agrees_with_a_loop_over_images():
     )
 
 
+def test_the_accuracy_of_a_class_without_test_images_is_not_known():
+    few = LABELS != 1
+    data = from_arrays(pixels(60), np.arange(60) % CLASSES, pixels(IMAGES)[few], LABELS[few])
+    found = score(class_il(data, tasks=1)).class_accuracy
+    assert np.isnan(found).tolist() == [c == 1 for c in range(CLASSES)]
+
+
 def test_class_probability_is_the_mean_softmax_over_the_test_images_of_all_tasks():
     mean = np.mean([softmax(z.tolist()) for z in LOGITS], axis=0)
     assert score(told_stream()).class_probability == pytest.approx(mean, abs=1e-6)

@@ -21,7 +21,7 @@ class Scores:
 
     class_il: np.ndarray  # [T] accuracy among all classes
     task_il: np.ndarray  # [T] accuracy among the task's own classes
-    class_accuracy: np.ndarray  # [C]
+    class_accuracy: np.ndarray  # [C], NaN for a class without test images
     class_probability: np.ndarray  # [C] mean softmax over the test images of all tasks
     reliability: np.ndarray  # [BINS, 3] images, summed confidence, hits by confidence
     activity: list[np.ndarray]  # a stage: [C, N] how many test images of each class activate each unit
@@ -52,7 +52,7 @@ def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment
         class_il.append(hit[test].double().mean())
         within = classes[logits[test][:, classes].argmax(1)]
         task_il.append((within == labels[test]).double().mean())
-    n = torch.bincount(labels, minlength=stream.data.num_classes).clamp(min=1)
+    n = torch.bincount(labels, minlength=stream.data.num_classes)
     by_class = torch.zeros(len(n), dtype=torch.float64, device=labels.device)
     by_class.index_add_(0, labels, hit.double())
     p = logits.softmax(1)

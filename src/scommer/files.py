@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,8 +17,8 @@ def metadata(content: bytes) -> dict[str, str]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file so that its name holds either the old content or all of the new."""
-    partial = path.with_name(f".{path.name}.partial")
+    """Writes a file so that its name holds either the old content or all of the new, whoever else writes it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as f:
             f.write(content)
@@ -34,5 +35,5 @@ def write_atomically(path: Path, content: bytes) -> None:
             partial.unlink()
         raise RunError(
             f"cannot write {path}: {e.strerror or e}; what was saved before is intact: "
-            "make room or give another --out, then run the same command to go on"
+            "make room or choose another place, then do the same again"
         ) from e

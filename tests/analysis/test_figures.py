@@ -222,6 +222,8 @@ def test_runs_that_lack_what_a_figure_needs_are_refused(make):
     for name in ("tasks", "stability"):
         with pytest.raises(UsageError, match="all are learned at once"):
             figures.draw(name, [joint])
+        assert figures.left_out(name, [joint, make("er")]) == ["JOINT"]
+    assert not figures.left_out("matrices", [joint])
     for name, missing in (("recency", "class_probability/working"), ("history", "loss")):
         with pytest.raises(UsageError, match=f"holds no '{missing}'"):
             figures.draw(name, [make("er", arrays=False)])

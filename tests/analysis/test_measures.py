@@ -121,6 +121,12 @@ def test_the_tables_show_the_measures(make):
     assert list(worst.columns[3].cells) == [f"{v:.1f}" for v in sorted(lost)[:-3:-1]]
 
 
+def test_a_class_that_was_not_tested_lost_nothing():
+    a = np.array([[90.0, np.nan, 10.0], [40.0, np.nan, 30.0], [60.0, np.nan, 20.0]])
+    assert measures.forgotten(a).tolist() == [30.0, 0.0, 10.0]
+    assert measures.share_of_forgetting(a).tolist() == [75.0, 0.0, 25.0]
+
+
 def test_what_is_missing_is_named(make):
     with pytest.raises(UsageError, match=r"holds no 'loss': it has no arrays\.npz"):
         measures.array(make(arrays=False), "loss")

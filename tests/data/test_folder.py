@@ -8,7 +8,7 @@ from PIL import Image
 
 from scommer.data import from_folder
 from scommer.data.folder import image_files, read_images
-from scommer.errors import UsageError
+from scommer.errors import RunWarning, UsageError
 
 COLOURS = {"blue": (0, 0, 250), "green": (0, 250, 0), "red": (250, 0, 0)}
 
@@ -110,6 +110,29 @@ def test_a_part_to_test_on_may_have_other_names_but_is_one(tmp_path: Path) -> No
 def test_hidden_folders_are_left_out(photos: Path) -> None:
     put(photos / "red" / ".ipynb_checkpoints" / "copy.png", (9, 9, 9))
     assert len(image_files([photos / "red"])) == 5
+
+
+def test_what_is_no_image_is_left_out_with_a_word(photos: Path) -> None:
+    for name in ("a.heic", "b.HEIC", ".hidden.txt", "notes"):
+        (photos / "red" / name).write_text("no image")
+    (photos / "README.txt").write_text("beside the classes")
+    with pytest.warns(RunWarning, match=r"^4 files are left out \(\.heic, \.txt, no ending\), such as .*red/") as told:
+        data = from_folder(photos)
+    assert len(told) == 1
+    assert len(data.train_labels) + len(data.test_labels) == 15
+
+
+def test_classes_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
+    for name in ("10", "9", "2"):
+        put(tmp_path / name / "one.png", int(name), mode="L")
+        put(tmp_path / name / "two.png", int(name), mode="L")
+    data = from_folder(tmp_path)
+    assert data.class_names == ("2", "9", "10")
+    of_class = zip(data.train_labels.tolist(), data.train_images.amax((1, 2, 3)).tolist(), strict=True)
+    assert set(of_class) == {(0, 2), (1, 9), (2, 10)}
+    put(tmp_path / "b" / "one.png", 3, mode="L")
+    put(tmp_path / "b" / "two.png", 3, mode="L")
+    assert from_folder(tmp_path).class_names == ("10", "2", "9", "b")
 
 
 def test_files_and_folders_may_be_mixed(photos: Path) -> None:

@@ -73,8 +73,11 @@ def code_correlation(activity: np.ndarray, p_s: np.ndarray) -> np.ndarray:
 
 
 def forgotten(class_accuracy: np.ndarray) -> np.ndarray:
-    """[C] f(c) = max(0, max_{t<T} a[t, c] - a[T, c]): accuracy that a class lost since its best moment, in points."""
-    return np.asarray(np.maximum(class_accuracy[:-1].max(0) - class_accuracy[-1], 0))
+    """[C] f(c) = max(0, max_{t<T} a[t, c] - a[T, c]): accuracy that a class lost since its best moment, in points.
+
+    0 for a class without test images, whose accuracy is not known (NaN).
+    """
+    return np.asarray(np.nan_to_num(np.maximum(class_accuracy[:-1].max(0) - class_accuracy[-1], 0)))
 
 
 def share_of_forgetting(class_accuracy: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.console import Console
 from scommer import __version__
 from scommer.cli import analysing, answering, data, learning, looking
 from scommer.cli.common import console
-from scommer.errors import ScommerError
+from scommer.errors import RunWarning, ScommerError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,6 +40,7 @@ LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 def main() -> None:
     """Runs a command; what a user can mend is one line on stderr, never a traceback."""
+    warnings.showwarning = _warn
     try:
         app(_spread(sys.argv[1:]))
     except ScommerError as e:
@@ -58,6 +60,17 @@ def main() -> None:
 
 def _complain(message: str) -> None:
     Console(stderr=True, highlight=False).print(f"scommer: {message}", markup=False, soft_wrap=True)
+
+
+_show = warnings.showwarning
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Our own warnings as one line, others as Python shows them."""
+    if issubclass(category, RunWarning):
+        _complain(f"warning: {message}")
+    else:
+        _show(message, category, *where, **more)
 
 
 def _spread(arguments: list[str]) -> list[str]:

@@ -36,8 +36,11 @@ def figure(
 
     path = out or Path(f"{name}.png")
     figures.check(name, path)
-    figures.save(figures.draw(name, load(runs)), path)
+    records = load(runs)
+    figures.save(figures.draw(name, records), path)
     console.print(f"{name}: {path}", soft_wrap=True)
+    if missing := figures.left_out(name, records):
+        console.print(f"left out, as all was learned at once: {', '.join(missing)}", soft_wrap=True)
 
 
 def compare(

@@ -21,8 +21,10 @@ def list_(
         str | None, typer.Argument(help="Show this stream's presets and every setting.", show_default=False)
     ] = None,
     method: Annotated[str | None, typer.Option("--method", "-m", help="Only this method's.")] = None,
-    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Presets for this buffer.")] = 200,
-    variant: Annotated[str, typer.Option("--variant", help="official or paper.")] = "official",
+    buffer: Annotated[
+        int | None, typer.Option("--buffer", "-b", help="Presets for this buffer.  [default: 200]")
+    ] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="official or paper.  [default: official]")] = None,
 ) -> None:
     """List streams, methods and presets; with a STREAM, its settings."""
     from scommer import presets
@@ -32,9 +34,13 @@ def list_(
 
     if method is not None and method not in METHODS:
         raise unknown("method", method, METHODS)
+    given = {"--method": method, "--buffer": buffer, "--variant": variant}
+    if stream is None and (asked := " ".join(f"{name} {value}" for name, value in given.items() if value is not None)):
+        raise UsageError(f"settings are of a stream: name one, as in `scommer list s-cifar10 {asked}`")
     if stream is not None:
         if stream not in STREAMS:
             raise unknown("stream", stream, STREAMS)
+        buffer, variant = 200 if buffer is None else buffer, variant or "official"
         for name in [method] if method else METHODS:
             made, training = presets.resolve(stream, name, buffer, variant)
             table = Table(
@@ -65,11 +71,18 @@ def list_(
 
 def show(
     run_folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run's folder, finished or running.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run's folder, finished or running; or a folder of runs.", show_default=False
+        ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as it is.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as it is.")] = False,
 ) -> None:
-    """Show a run: its result when finished, how far it is when not."""
+    """Show a run: its result when finished, how far it is when not. Of several, a line for each.
+
+    Several are those below a folder, or chosen by a pattern in quotes or conditions, as in runs@method=er:
+    `scommer compare --help` tells more.
+    """
     from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, summary_table
     from scommer.presets import written
     from scommer.record import Record
@@ -80,9 +93,11 @@ def show(
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to go on") from None
         return
-    below = sorted({p.parent for kind in ("record", "progress") for p in run_folder.glob(f"*/{kind}.json")})
-    if below and not (run_folder / "record.json").exists():
-        raise UsageError(f"{run_folder} holds runs but is none: name one, such as {below[0]}")
+    if not (run_folder / "record.json").exists() and (several := _several(run_folder)):
+        if as_json:
+            raise UsageError(f"{run_folder} is no single run: name one for its record")
+        console.print(several)
+        return
     record = Record.load(run_folder)
     if as_json:
         print((run_folder / "record.json").read_text(), end="")
@@ -107,6 +122,35 @@ def show(
         f"time        {t['seconds']:.0f} s for {t['steps']:,} steps{beside}, finished {t['finished']}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
+
+
+def _several(runs: Path) -> Table | None:
+    """A line for each of the runs that are meant, and for those below a folder that are not finished; None for none."""
+    from scommer.analysis.selection import changes, load
+    from scommer.analysis.summary import SETTINGS
+    from scommer.record import find
+
+    begun = sorted({p.parent for p in runs.rglob("progress.json") if not (p.parent / "record.json").exists()})
+    records = load([runs]) if find(runs) or not (begun or runs.exists()) else []
+    if not records and not begun:
+        return None
+    table = Table(*SETTINGS.values(), "minutes", "finished", box=None, header_style="bold underline")
+    for column in table.columns[:3]:
+        column.justify = "right"
+    table.add_column("run, and what was set", overflow="fold")  # to be copied whole
+    for r in sorted(records, key=lambda r: r.name):
+        scores = r.scores[r.inference]
+        cells = [f"{scores[s]['accuracy']:.1f}" if s in scores else "–" for s in SETTINGS]
+        name = "\n  ".join(filter(None, (r.name, changes(r))))
+        table.add_row(*cells, f"{r.times['seconds'] / 60:.1f}", r.times["finished"][:10], name)
+    for folder in begun:
+        try:
+            done, total = json.loads((folder / "progress.json").read_text())["steps"]
+            state = f"{100 * done / total:.0f} %"
+        except (OSError, ValueError, LookupError, TypeError):
+            state = "damaged"
+        table.add_row("–", "–", "–", state, folder.name)
+    return table
 
 
 def _show_progress(p: dict[str, Any], as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """Images in files: one folder a class, as most people keep them."""
 
 import struct
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from scommer.data.dataset import Dataset, from_arrays
-from scommer.errors import UsageError
+from scommer.errors import RunWarning, UsageError
 
 SUFFIXES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # by channels
@@ -28,7 +29,8 @@ def from_folder(
 ) -> Dataset:
     """A data set from `folder/CLASS/…`, or from `folder/train/CLASS/…` and `folder/test/CLASS/…` (or `val`).
 
-    Classes are in the order of their names. Without a `test` folder, `test_fraction` of every class is held out.
+    Classes are in the order of their names, or of their numbers where all names are numbers. Files that are not of
+    a known kind are left out, with a warning. Without a `test` folder, `test_fraction` of every class is held out.
     With `size`, images are cropped to a square in the middle and scaled to so many pixels; without, all must have
     one size. They are grey if all are, else RGB.
     """
@@ -41,6 +43,7 @@ def from_folder(
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
     files, labels = _listed(train, classes)
     tested, their = _listed(test, classes) if test else ([], [])
+    _tell_of_others(train, *([test] if test else []))
     images = read_images([*files, *tested], None, size)
     n = len(files)
     held_out = (images[n:], np.array(their)) if test else (None, None)
@@ -126,7 +129,9 @@ def _parts(folder: Path) -> tuple[Path, Path | None]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    numbers = all(path.name.isdecimal() for path in found)
+    return sorted(found, key=lambda path: (int(path.name) if numbers else 0, path.name))
 
 
 def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]]:
@@ -147,5 +152,20 @@ def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]
 
 def _below(folder: Path) -> list[Path]:
     """All images below a folder, in the order of their names; hidden ones are left out."""
-    found = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
-    return sorted(path for path in found if not any(p.startswith(".") for p in path.relative_to(folder).parts))
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and _shown(path, folder))
+
+
+def _shown(path: Path, folder: Path) -> bool:
+    """Whether it is a file below a folder that is not hidden."""
+    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _tell_of_others(*parts: Path) -> None:
+    """Warns of what lies beside the images of the classes and is none that is known."""
+    classes = [folder for part in parts for folder in _folders(part)]
+    found = (path for folder in classes for path in folder.rglob("*") if _shown(path, folder))
+    others = [path for path in found if path.suffix.lower() not in SUFFIXES]
+    if others:
+        kinds = ", ".join(sorted({path.suffix.lower() or "no ending" for path in others})[:5])
+        how_many = "a file is" if len(others) == 1 else f"{len(others)} files are"
+        warnings.warn(f"{how_many} left out ({kinds}), such as {others[0]}", RunWarning, stacklevel=3)

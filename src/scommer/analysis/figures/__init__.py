@@ -45,6 +45,11 @@ def draw(name: str, records: Sequence[Record]) -> Figure:
     return draw_groups(name, groups(records))
 
 
+def left_out(name: str, records: Sequence[Record]) -> list[str]:
+    """The labels of runs that such a figure does not show: after one lesson there is no history."""
+    return [g.label for g in groups(records) if g.at_once] if name in ("tasks", "stability") else []
+
+
 def draw_groups(name: str, sets: Sequence[Group]) -> Figure:
     """A figure of runs that are already in groups, under the labels that those have."""
     with matplotlib.rc_context(style.RC):
