@@ -1,8 +1,8 @@
 """What a classifier knows after its tasks, and the file that carries it from one process to another."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from scommer import record as records
 from scommer.errors import UsageError
 from scommer.files import metadata, write_atomically
+from scommer.methods import Mind
 from scommer.trained import Trained, trained, under
 
 
@@ -32,6 +33,40 @@ class Knowledge:
     device: str
     init: Mapping[str, Any]  # what the classifier was made with
     history: tuple[Mapping[str, Any], ...]
+
+
+def widened(
+    known: Knowledge, init: Mapping[str, Any], names: Sequence[str], mind: Mind, device: torch.device
+) -> Knowledge:
+    """What is known, with room for as many classes as a new mind has; those that are new begin as they do there."""
+    before, now = len(known.answering.class_names), len(names)
+    fresh = {f"mind/{name}": t for name, t in mind.tensors().items()}
+    state = {name: _widened(name, t, fresh.get(name, t), before, now) for name, t in known.state.items()}
+    begun = mind.working.weights.named(mind.working.network)
+    weights = {name: _corner(t, begun[name]) for name, t in known.weights.items()}
+    answering = trained(known.settings, names, known.form[1], weights, device)
+    return replace(known, state=state, weights=weights, answering=answering, init=init)
+
+
+def _widened(name: str, old: Tensor, fresh: Tensor, before: int, now: int) -> Tensor:
+    if old.shape == fresh.shape:
+        return old
+    if old.dim() == 1:  # all weights of a network: the head's are the last, a row and then a bias for each class
+        features = (len(fresh) - len(old)) // (now - before) - 1
+        body = len(old) - before * (features + 1)
+        parts, places = ((v[:body], *v[body:].split([n * features, n])) for v, n in ((old, before), (fresh, now)))
+        return torch.cat([_corner(part, place) for part, place in zip(parts, places, strict=True)])
+    made = _corner(old, fresh)
+    if name.startswith("mind/episodic/"):  # what was answered then to a class that there was not: the least of all
+        made[:, before:] = old.amin(1, keepdim=True)
+    return made
+
+
+def _corner(old: Tensor, fresh: Tensor) -> Tensor:
+    """A fresh tensor with the old one in its first corner."""
+    made = fresh.cpu().clone(memory_format=torch.contiguous_format)
+    made[tuple(slice(n) for n in old.shape)] = old
+    return made
 
 
 def write(path: Path, known: Knowledge) -> None:

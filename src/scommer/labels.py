@@ -30,6 +30,24 @@ def classes_of(given: object) -> list[Label]:
     return plain
 
 
+def extended(classes: object, more: object) -> int | list[Label]:
+    """The labels that may come, and more after them: their number, where only that is given, or all of them."""
+    before = classes_of(classes)
+    if isinstance(more, Integral):
+        if not isinstance(classes, Integral):
+            raise UsageError(f"the classes have labels, such as {before[0]!r}: give those of the new ones in a list")
+        if more < 1:
+            raise UsageError(f"{more} more classes are none: give 1 or more")
+        return len(before) + int(more)
+    listed = more.tolist() if isinstance(more, np.ndarray) else more
+    if not _is_list(listed) or not listed:
+        raise UsageError("more classes are not understood: give a list of their labels")
+    known = [label for label in map(_plain, listed) if label in before]
+    if known:
+        raise UsageError(f"{known[0]!r} is one of the {len(before)} classes already: leave it out")
+    return classes_of([*before, *listed])
+
+
 def numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
     """The place of each label among the classes."""
     if isinstance(labels, Tensor):
@@ -42,7 +60,9 @@ def numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.in
     plain = [_plain(label) for label in listed]
     for label in plain:
         if not isinstance(label, int | float | str) or label not in place:
-            raise UsageError(f"label {label!r} is none of the {len(place)} classes named at the start, which stay")
+            raise UsageError(
+                f"label {label!r} is none of the {len(place)} classes: mend it, or make room by add_classes"
+            )
     return np.array([place[label] for label in plain], np.int64)
 
 

@@ -4,7 +4,8 @@ import gc
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
@@ -24,9 +25,9 @@ from scommer.errors import RunError, UsageError
 from scommer.experiment import FLAT, Experiment, Plan, check, prepare
 from scommer.harvest import final_weights
 from scommer.knowledge import Knowledge
-from scommer.labels import Label, Labels, classes_of, numbers
+from scommer.labels import Label, Labels, classes_of, extended, numbers
 from scommer.learner import Learner
-from scommer.methods import METHODS
+from scommer.methods import METHODS, Workshop
 from scommer.streams import Stream, Task
 from scommer.trained import trained, under
 from scommer.underway import Watch
@@ -38,10 +39,10 @@ ASTRAY = 1e6  # logits beyond it
 class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns a task at each `partial_fit`: with the same settings, the same as `run` makes of all tasks at once.
 
-    `classes` are the labels that may ever come, or how many (0, 1, 2, …). Settings that are left out follow the
-    first images (mean, std, size of the network) and their number (warmup, alpha) and stay: let the first task be a
-    typical one, or give them. As everywhere, an epoch leaves out images that do not fill a batch, unless `drop_last`
-    is off. `history_` tells what each task brought, `settings_` what it is learned with.
+    `classes` are the labels that may come, or how many (0, 1, 2, …); `add_classes` makes room for more. Settings that
+    are left out follow the first images (mean, std, size of the network) and their number (warmup, alpha) and stay:
+    let the first task be a typical one, or give them. As everywhere, an epoch leaves out images that do not fill a
+    batch, unless `drop_last` is off. `history_` tells what each task brought, `settings_` what it is learned with.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -133,27 +134,61 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learns these images as the first task, then forgets all that it knew before."""
         return self._learn(images, labels, layout, watch, anew=True)
 
-    def _learn(self, images: Array, labels: Labels, layout: Layout, watch: Watch | None, anew: bool) -> Self:
+    def add_classes(self, classes: int | Sequence[Label]) -> Self:
+        """Makes room for more classes: their labels, or how many where they are numbered. What was learned stays.
+
+        Until they come in a `partial_fit` they have a probability of 0, as any class that has not come yet.
+        """
+        with self._alone():
+            init = self._unchanged(self._known)
+            more = extended(init["classes"], classes)
+            if self._known:
+                init, names = {**init, "classes": more}, [str(c) for c in classes_of(more)]
+                self._known = self._widened(self._known, init, names)
+            self.classes = more
+        return self
+
+    def _widened(self, known: Knowledge, init: dict[str, Any], names: list[str]) -> Knowledge:
+        method, training = presets.resolve(
+            presets.DEFAULT, init["method"], init["buffer"], init["variant"], known.settings
+        )
+        image = torch.zeros(known.form[1], dtype=getattr(torch, known.form[0]))
+        fresh = method.mind(Workshop(image, len(names), training, init["buffer"], init["seed"]))
+        return knowledge.widened(known, init, names, fresh, choose_device(self.device))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
         if not self._learning.acquire(blocking=False):
             raise UsageError("this classifier is learning already, in another thread: wait for it")
         try:
-            with torch.inference_mode(False), torch.enable_grad():
-                known = None if anew else self._known
-                self._known = self._learned(known, images, labels, layout, watch or Watch())
+            yield
         finally:
             self._learning.release()
-            gc.collect()  # a learner and its step know each other, and hold the images
+
+    def _unchanged(self, known: Knowledge | None) -> dict[str, Any]:
+        """What it was made with, as it was when it began to learn."""
+        init = self._init()
+        if known and (changed := [name for name in init if init[name] != known.init[name]]):
+            raise UsageError(
+                f"{', '.join(changed)} changed since the first task was learned: set it back, or begin anew with fit"
+            )
+        return init
+
+    def _learn(self, images: Array, labels: Labels, layout: Layout, watch: Watch | None, anew: bool) -> Self:
+        with self._alone():
+            try:
+                with torch.inference_mode(False), torch.enable_grad():
+                    known = None if anew else self._known
+                    self._known = self._learned(known, images, labels, layout, watch or Watch())
+            finally:
+                gc.collect()  # a learner and its step know each other, and hold the images
         return self
 
     def _learned(
         self, known: Knowledge | None, images: Array, labels: Labels, layout: Layout, watch: Watch
     ) -> Knowledge:
         """What is known once these images are learned too."""
-        began, init = time.monotonic(), self._init()
-        if known and (changed := [name for name in init if init[name] != known.init[name]]):
-            raise UsageError(
-                f"{', '.join(changed)} changed since the first task was learned: set it back, or begin anew with fit"
-            )
+        began, init = time.monotonic(), self._unchanged(known)
         classes = np.array(classes_of(init["classes"]))
         x = _images(images, layout, known)
         y = torch.from_numpy(numbers(labels, len(x), classes))
