@@ -387,6 +387,25 @@ def test_the_example_in_its_docstring_runs() -> None:
     assert doctest.testmod(lifelong) == (0, 6)
 
 
+def test_vectors_are_learned_by_a_perceptron() -> None:
+    """As images of one row, and against a nearest mean of all classes, which forgets nothing."""
+    vectors, labels = load_digits(return_X_y=True)
+    vectors = (vectors / 16).astype(np.float32)
+    train, test = np.arange(len(labels)) % 5 > 0, np.arange(len(labels)) % 5 == 0
+    model, rows = (LifelongClassifier(10, buffer=50, settings={"epochs": 10}, device="cpu") for _ in range(2))
+    for first in range(0, 10, 2):
+        now = train & np.isin(labels, (first, first + 1))
+        model.partial_fit(vectors[now], labels[now])
+        rows.partial_fit(vectors[now][:, None, None, :], labels[now], layout="NCHW")
+    assert model.settings_["network"] == "mlp"
+    assert np.array_equal(
+        model.predict_proba(vectors[test]), rows.predict_proba(vectors[test][:, None, None, :], layout="NCHW")
+    )
+    means = np.stack([vectors[train & (labels == c)].mean(0) for c in range(10)])
+    nearest = ((vectors[test][:, None] - means) ** 2).sum(2).argmin(1)
+    assert model.score(vectors[test], labels[test]) > np.mean(nearest == labels[test]) - 0.05
+
+
 # --- classes that nobody thought of
 
 

@@ -125,8 +125,9 @@ def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, An
     several = x.numel() > x.shape[1]  # values of a channel: a single one has no deviation
     std = x.std((0, 2, 3), correction=int(several)).clamp(min=FLAT)
     steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # a task
+    height, width = images.shape[2:]
     fitting = {
-        "network": "small" if max(images.shape[2:]) <= 16 else "resnet18",
+        "network": "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18",
         "mean": [round(v, 4) for v in x.mean((0, 2, 3)).tolist()],
         "std": [round(v, 4) for v in std.tolist()],
         "warmup": int(0.6 * training.epochs),  # as 30 of the paper's 50

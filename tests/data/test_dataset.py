@@ -131,11 +131,18 @@ def wrong(*args, **kwargs):
     return str(caught.value)
 
 
+def test_vectors_are_images_of_one_row():
+    data = from_arrays(PIXELS.reshape(12, 90), LABELS, PIXELS.reshape(12, 90), LABELS)
+    assert data.image_shape == (1, 1, 90)
+    assert np.array_equal(data.train_images[:, 0, 0], PIXELS.reshape(12, 90))
+
+
 def test_wrong_images():
     assert "is a list" in wrong(PIXELS.tolist(), LABELS)
     assert "dtype int64" in wrong(PIXELS.astype(np.int64), LABELS)
     assert "dtype complex128" in wrong(PIXELS.astype(complex), LABELS)
-    assert "shape (12, 90)" in wrong(PIXELS.reshape(12, 90), LABELS)
+    assert "shape (12, 5, 6, 3, 1)" in wrong(PIXELS[..., None], LABELS)
+    assert "[N,D] for vectors" in wrong(PIXELS[:, 0, 0, 0], LABELS)
     assert "images is empty (shape (0, 5, 6, 3))" in wrong(PIXELS[:0], LABELS[:0])
     assert "empty" in wrong(PIXELS[:, :0], LABELS)
     assert "layout is 'HWC'" in wrong(PIXELS, LABELS, layout="HWC")

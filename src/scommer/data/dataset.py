@@ -84,16 +84,21 @@ def _array(given: object, what: str) -> NDArray[Any]:
 
 
 def as_images(images: Array, what: str = "images", layout: Layout = "auto") -> NDArray[Any]:
-    """A contiguous copy as [N, C, H, W], uint8 or float32."""
+    """A contiguous copy as [N, C, H, W], uint8 or float32; vectors [N, D] as images of one row."""
     array = _array(images, what)
     if layout not in get_args(Layout):
         raise UsageError(f"layout is {layout!r}: pass 'auto', 'NHWC' or 'NCHW'")
     if array.dtype != np.uint8 and array.dtype.kind != "f":
         raise UsageError(f"{what} has dtype {array.dtype}, expected uint8 or float: convert it first")
-    if array.ndim == 3:
+    if array.ndim == 2:
+        array = array[:, None, None]
+    elif array.ndim == 3:
         array = array[:, None]
     elif array.ndim != 4:
-        raise UsageError(f"{what} has shape {array.shape}, expected [N,H,W], [N,H,W,C] or [N,C,H,W]: reshape it first")
+        raise UsageError(
+            f"{what} has shape {array.shape}, expected [N,H,W], [N,H,W,C] or [N,C,H,W], or [N,D] for vectors: "
+            "reshape it first"
+        )
     elif _channels_last(array.shape, what, layout):
         array = array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8:
