@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import sys
 import tarfile
 import threading
@@ -18,10 +19,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from scommer import Experiment, run
+from scommer import Experiment, class_il, run
 from scommer.cli import _spread, main
 from scommer.data import fetch
+from scommer.errors import UsageError
 from scommer.progress import LiveWatch, PlainWatch, clock, watch_for
+from scommer.streams import STREAMS
 
 QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
 
@@ -53,6 +56,7 @@ WRONG = {
     "ratio of nothing": (["run", "s-digits", "--set", "active=[0.9,0.001]"], "leaves none of"),
     "too few ratios": (["run", "s-digits", "--set", "active=[0.9]"], "the network has 2 stages"),
     "buffer of 0": (["run", "s-digits", "--buffer", "0"], "a buffer of 0 holds nothing"),
+    "epochs twice": (["run", "s-digits", "--epochs", "1", "--set", "epochs=2"], "not both"),
     "no epochs": (["run", "s-digits", "--epochs", "0"], "epochs = 0 is impossible"),
     "validation of all": (["run", "s-digits", "--validation", "1.0"], "validation = 1.0 is impossible"),
     "negative r": (["run", "s-digits", "--set", "r=-1"], "r = -1 is impossible: give a number from 0 to 1"),
@@ -130,6 +134,56 @@ def test_run_show_and_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert (folder / "record.json").stat().st_mtime_ns == written
     call(capsys, *command, "--fresh")
     assert (folder / "record.json").stat().st_mtime_ns != written
+
+
+def test_a_run_that_other_code_finished_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = ["run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path)]
+    assert "other code" not in call(capsys, *command)[1] + call(capsys, *command)[1]
+    monkeypatch.setattr("scommer.running.sources", lambda: "changed")
+    assert "was finished by other code than this: --fresh runs it again" in call(capsys, *command)[1]
+
+
+def test_several_seeds_end_in_their_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--out", str(tmp_path), "--seeds", "0-2"]
+    out = call(capsys, *command)[1]
+    ends = [json.loads(p.read_text())["scores"]["working"]["class_il"] for p in tmp_path.glob("*/record.json")]
+    assert len(ends) == 3
+    assert "er on s-digits, seeds 0, 1, 2" in out
+    for measure in ("accuracy", "forgetting"):
+        values = [end[measure] for end in ends]
+        assert f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}" in out
+
+
+def test_what_is_not_finished_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--out", str(tmp_path)]
+    call(capsys, *command)
+    call(capsys, *command, "--seed", "1", "--minutes", "0.0001")
+    out = call(capsys, "figure", "matrices", str(tmp_path), "-o", str(tmp_path / "figure.png"))[1]
+    assert re.search(r"s-digits-er-20-seed1-\w+ is not finished and left out", out)
+
+
+def test_where_there_are_no_runs_it_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (["results"], ["table", "main", "--done"]):
+        code, _, err = call(capsys, *command)
+        assert (code, "name another folder with --runs" in err) == (2, True)
+    call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", "mine")
+    assert (
+        "scommer results --runs mine > docs/results.md` from the records in `mine/`"
+        in call(capsys, "results", "--runs", "mine")[1]
+    )
+
+
+def test_streams_made_by_a_function_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STREAMS, "s-own", ("digits", lambda data, validation, name: class_il(data, 5, name=name)))
+    assert re.search(r"s-own +│ digits +│ – ", call(capsys, "list")[1])
+    assert "There are no presets for it" in call(capsys, "list", "s-own", "-m", "er")[1]
 
 
 def test_different_settings_have_different_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -304,7 +358,8 @@ def test_seeds_are_read_in_any_list_and_nothing_is_swallowed() -> None:
     ]  # fmt: skip
     assert _spread(["--seeds", "0,1", "-b", "5"]) == ["--seeds", "0", "--seeds", "1", "-b", "5"]
     assert _spread(["--seeds=0-2", "5,7-8", "x"]) == [w for n in "012578" for w in ("--seeds", n)] + ["x"]
-    assert _spread(["--seeds", "2-0"]) == ["--seeds", "2-0"]
+    with pytest.raises(UsageError, match="'2-0' ends before it begins"):
+        _spread(["--seeds", "2-0"])
     assert _spread(["--seeds", "x"]) == ["--seeds", "x"]
     assert _spread(["run", "--seeds"]) == ["run", "--seeds"]
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from PIL import Image
 
 from scommer.analysis import figures
-from scommer.analysis.selection import load
+from scommer.analysis.selection import load_records as load
 from scommer.methods import METHODS
 from scommer.presets import preset
+from scommer.record import Record
 from scommer.streams import STREAMS
 
 ROOT = Path(__file__).parents[1]
@@ -23,9 +25,10 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/records.md"])
 def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
     methods, streams = dict(METHODS), dict(STREAMS)
     names: dict[str, object] = {"__name__": "example"}
     examples = blocks(document, "python")
@@ -149,6 +152,38 @@ def test_the_figures_are_what_their_commands_draw(monkeypatch: pytest.MonkeyPatc
                 np.asarray(image.convert("L").resize((32, 24), Image.Resampling.BOX), float) for image in (kept, drawn)
             ]
             assert np.abs(far[0] - far[1]).mean() < 4
+
+
+def test_what_is_said_of_records_is_what_they_hold() -> None:
+    """Names, and shapes by a run of every kind; all names that there are."""
+    text = (ROOT / "docs/records.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+`) \| (\[[^|]+\]) \|", text, re.M)
+    told = {
+        name: shape.strip("[]")
+        for names, shapes in rows
+        for name, shape in zip(re.findall("`(.+?)`", names), shapes.split("], ["), strict=True)
+    }
+    plain = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", text, re.M)
+    assert {n for names in plain for n in re.findall("`(.+?)`", names)} - {"class_il", "task_il"} == {
+        f.name for f in fields(Record) if f.name != "arrays"
+    }
+    seen = set()
+    for record in load(
+        [ROOT / "docs/records", ROOT / "results/s-cifar10-joint-*", ROOT / "results/gcil-uniform-cls-*"]
+    ):
+        size = {"T": len(record.matrix()), "C": len(record.stream["classes"]), "15": 15, "3": 3}
+        size["E"] = record.settings["epochs"] * size["T"]
+        for name, array in record.arrays.items():
+            kind, *rest = name.split("/")
+            stage = rest and rest[-1].isdigit()
+            general = "/".join(
+                [kind, *(["MEMORY"] if rest and not rest[0].isdigit() else []), *(["STAGE"] if stage else [])]
+            )
+            seen.add(general)
+            tasks = len(record.stream["tasks"]) if kind == "task_probability" else size["T"]
+            expected = [array.shape[-1] if n == "N" else (size | {"T": tasks})[n] for n in told[general].split(", ")]
+            assert list(array.shape) == expected, (record.name, name)
+    assert seen == told.keys()
 
 
 def test_the_table_of_variants_tells_what_the_presets_hold() -> None:

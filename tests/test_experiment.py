@@ -1,11 +1,15 @@
 """Experiments resolved to plans: names, own streams, bad values."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
-from scommer import Experiment, class_il, run
+from scommer import Experiment, Stream, Task, class_il, from_arrays, run
 from scommer.errors import UsageError
 from scommer.experiment import prepare
+from scommer.streams import STREAMS, load
 
 LABELS = np.arange(120) % 4
 IMAGES = (np.random.default_rng(0).random((120, 8, 8)) * 255).astype(np.uint8)
@@ -31,6 +35,49 @@ def test_an_own_stream_is_fitted_whatever_it_is_called(name: str) -> None:
     assert settings["warmup"] == 12  # of 20 epochs
     assert prepare(Experiment(stream, "der++", 20)).settings["alpha"] == 0.1  # not a decay there
     assert prepare(Experiment(stream, "scommer", settings={"network": "mlp"})).settings["network"] == "mlp"
+
+
+def test_a_stream_with_a_name_and_no_preset_is_fitted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STREAMS, "s-digits-2", ("digits", partial(class_il, tasks=2)))
+    named = prepare(Experiment("s-digits-2", "scommer", 20))
+    own = prepare(Experiment(load("s-digits-2"), "scommer", 20))
+    assert named.fitted
+    assert named.settings == own.settings
+    assert named.settings["network"] == "small"
+    assert not prepare(Experiment("s-digits", "scommer", 20)).fitted
+
+
+def test_records_tell_what_was_given_where_there_are_no_presets() -> None:
+    stream = class_il((IMAGES, LABELS), 2)
+    record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
+    assert record.experiment["given"] == {"epochs": 1, "width": 4}
+    assert "given" not in run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4})).experiment
+
+
+def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> None:
+    data = from_arrays(IMAGES, LABELS)
+    n, m = len(data.train_labels), len(data.test_labels)
+
+    def stream(*tasks: Task) -> Stream:
+        return Stream("mine", "class-il", data, tasks)
+
+    whole = Task(range(n), np.arange(m), (0, 1, 2, 3))  # type: ignore[arg-type]
+    assert run(Experiment(stream(whole), "sgd", settings={"epochs": 1, "width": 4})).matrix().shape == (1, 1)
+    for wrong, words in (
+        (lambda: stream(), "has no tasks"),
+        (lambda: stream(whole, replace(whole, train=[])), "task 2 of mine has no training images"),
+        (
+            lambda: stream(replace(whole, train=[n])),
+            rf"training images from {n} to {n}: there are those from 0 to {n - 1}",
+        ),
+        (lambda: stream(replace(whole, test=[-1])), "test images from -1 to -1"),
+        (lambda: stream(replace(whole, classes=(0, 4))), "classes from 0 to 4"),
+        (lambda: replace(whole, train=[0.5]), "give a list of whole numbers"),
+        (lambda: replace(whole, test=[[1, 2]]), "give a list of whole numbers"),
+        (lambda: run(Experiment(stream(replace(whole, test=[])), "sgd")), "task 1 of mine has no test images"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            wrong()  # type: ignore[no-untyped-call]
 
 
 def test_a_held_out_share_is_in_the_record() -> None:

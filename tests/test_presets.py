@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from copy import deepcopy
 from dataclasses import fields
 from importlib.resources import files
 
@@ -199,6 +200,14 @@ def test_an_unknown_setting_has_a_hint(name, method, hint):
         UsageError, match=rf"unknown setting of {method.replace('+', '.')} '{name}': did you mean '{hint}'\?"
     ):
         settings("s-cifar10", method, **{name: 1})
+
+
+def test_a_preset_of_a_method_with_a_setting_that_it_has_not_is_told(monkeypatch):
+    tables = deepcopy(presets.presets())
+    tables["cell"]["s-digits"]["er"] = {"epoch": 3}
+    monkeypatch.setattr(presets, "presets", lambda: tables)
+    with pytest.raises(UsageError, match="unknown setting of er 'epoch': did you mean 'epochs'"):
+        presets.resolve("s-digits", "er", 50)
 
 
 def test_a_setting_of_another_method_is_unknown():

@@ -311,3 +311,10 @@ def test_versions_and_device_are_named():
     assert facts["type"] == "cpu"
     assert facts["name"]
     assert facts["threads"] == torch.get_num_threads()
+
+
+def test_records_are_told_apart_without_a_look_at_their_arrays() -> None:
+    folder = next((Path(__file__).parents[1] / "docs" / "records").iterdir())
+    one, other = Record.load(folder), Record.load(folder)
+    assert one in [other, one]
+    assert one != other

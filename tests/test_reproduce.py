@@ -58,9 +58,13 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
     assert run_missing(again, tmp_path) == 0
     records = [Record.load(folder) for folder in find(tmp_path)]
     assert sorted(r.times["together"] for r in records) == [1, 1, 2, 2]
-    each = sorted(1000 * r.times["seconds"] / r.times["steps"] / r.times["together"] for r in records)
     here = records[0].device["name"]
-    assert pace(tmp_path, here) == (pytest.approx((each[1] + each[2]) / 2), here)
+    assert (found := pace(tmp_path, here))
+    assert found[1] == here
+    for method in ("sgd", "er"):
+        own = [r.times for r in records if r.experiment["method"] == method]
+        each = [1000 * t["seconds"] / t["steps"] / t["together"] for t in own]
+        assert found[0](method) == pytest.approx(sum(each) / 2)
     assert pace(tmp_path / "nothing", here) is None
 
 
@@ -70,8 +74,16 @@ def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp
         record.device["name"], record.times = device, {"seconds": seconds, "steps": 1000}
         (folder := tmp_path / str(i)).mkdir()
         record.save(folder)
-    assert pace(tmp_path, "slow") == (8.0, "slow")
-    assert pace(tmp_path, "unknown") == (2.0, "fast")
+    found = {here: pace(tmp_path, here) for here in ("slow", "unknown")}
+    assert {here: (of("sgd"), device) for here, (of, device) in found.items()} == {  # type: ignore[misc]
+        "slow": (8.0, "slow"), "unknown": (2.0, "fast"),
+    }  # fmt: skip
+    quick = run(Experiment("s-digits", "er", settings=QUICK))
+    quick.device["name"], quick.times = "fast", {"seconds": 0.5, "steps": 1000}
+    (folder := tmp_path / "er").mkdir()
+    quick.save(folder)
+    assert (found := pace(tmp_path, "fast"))
+    assert [found[0](method) for method in ("sgd", "er", "joint")] == [2.0, 0.5, 1.0]
 
 
 @pytest.mark.usefixtures("small_table")
@@ -108,7 +120,9 @@ def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
     assert run_missing(wanted("main", [1], tmp_path, methods=["er"]), tmp_path, device="cpu") == 1
     (record,) = (Record.load(folder) for folder in find(tmp_path))
     assert (record.experiment["method"], record.experiment["seed"]) == ("er", 1)
-    for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}, {"methods": ["sgd"], "buffers": [20]}):
+    with pytest.raises(UsageError, match="sgd have no buffer"):
+        chosen(methods=["sgd"], buffers=[20])
+    for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}):
         with pytest.raises(UsageError, match="for this part of the table"):
             chosen(**part)
     with pytest.raises(UsageError, match="'200': known: 20, none"):  # a near number is no hint

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from scommer.analysis.comparison import compare
-from scommer.analysis.selection import load
+from scommer.analysis.selection import load_records as load
 from scommer.analysis.tables import paper_numbers
 from scommer.cli.looking import results
 from scommer.data import load as datasets

@@ -9,6 +9,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scommer.analysis.selection import load_records
     from scommer.data import Dataset, from_arrays, from_folder
     from scommer.experiment import Experiment
     from scommer.lifelong import LifelongClassifier
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
     from scommer.running import run
     from scommer.streams.class_il import class_il as class_il
     from scommer.streams.gcil import gcil as gcil
-    from scommer.streams.stream import Stream
+    from scommer.streams.stream import Stream, Task
     from scommer.trained import load_trained
 
 __version__ = "0.1.0"
 __all__ = [
-    "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "class_il", "from_arrays", "from_folder",
-    "gcil", "load_trained", "run",
+    "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "Task", "class_il", "from_arrays",
+    "from_folder", "gcil", "load_records", "load_trained", "run",
 ]  # fmt: skip
 
 _HOMES = {
     "Dataset": "data", "from_arrays": "data", "from_folder": "data", "Experiment": "experiment",
     "run": "running", "Record": "record",
-    "Stream": "streams", "class_il": "streams", "gcil": "streams", "load_trained": "trained",
+    "load_records": "analysis.selection", "Stream": "streams", "Task": "streams", "class_il": "streams",
+    "gcil": "streams", "load_trained": "trained",
     "LifelongClassifier": "lifelong",
 }  # fmt: skip
 

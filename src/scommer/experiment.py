@@ -62,6 +62,11 @@ class Plan:
     settings: dict[str, Any]
 
     @property
+    def fitted(self) -> bool:
+        """Whether settings that were not given follow the images, for want of presets."""
+        return not (isinstance(self.experiment.stream, str) and presets.has(self.experiment.stream))
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The experiment as plain values."""
         e = self.experiment
@@ -92,12 +97,12 @@ def prepare(
     if not isinstance(e.stream, str) and e.validation:
         raise UsageError("a stream of your own holds out images when it is made: class_il(..., validation=0.1)")
     method, training = check(e)
-    if isinstance(e.stream, str):
-        stream = _load(e.stream, e.validation, data, loaded)
-    else:
-        stream = e.stream
-        fitting = _fitting(stream, method, training)
-        method, training = check(replace(e, settings={**fitting, **e.settings}))
+    stream = _load(e.stream, e.validation, data, loaded) if isinstance(e.stream, str) else e.stream
+    plan = Plan(e, stream, method, training, presets.as_dict(method, training))
+    if not plan.fitted:
+        return plan
+    fitting = _fitting(stream, method, training)
+    method, training = check(replace(e, settings={**fitting, **e.settings}))
     return Plan(e, stream, method, training, presets.as_dict(method, training))
 
 

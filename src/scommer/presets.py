@@ -35,10 +35,14 @@ def preset(stream: str, method: str, buffer: int, variant: str = "official") -> 
     found = dict(tables["variant"][variant].get(method, {}))
     for name in _lineage(stream):
         found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k != "like"}
+    return found | _of_cell(stream, method, buffer)
+
+
+def _of_cell(stream: str, method: str, buffer: int) -> dict[str, Any]:
+    """What is said of this method alone."""
     cell = _cell(stream, method)
-    found |= {k: v for k, v in cell.items() if not isinstance(v, dict)}
     nearest = sorted(_sizes(cell), key=lambda size: abs(size - buffer))[:1]
-    return found | (cell[str(nearest[0])] if nearest else {})
+    return {k: v for k, v in cell.items() if not isinstance(v, dict)} | (cell[str(nearest[0])] if nearest else {})
 
 
 def _cell(stream: str, method: str) -> dict[str, Any]:
@@ -58,12 +62,16 @@ def buffers(stream: str, method: str) -> str:
     return ", ".join(map(str, _sizes(cell))) or ("any" if cell else "–")
 
 
+def has(stream: str) -> bool:
+    """Whether there are presets for a stream; without, some settings follow its images."""
+    return stream in presets()["stream"]
+
+
 def _lineage(stream: str) -> list[str]:
     """A stream and those it is like, from the furthest to itself; `default` for one without a preset."""
-    tables = presets()["stream"]
-    if stream not in tables:
+    if not has(stream):
         return [DEFAULT]
-    like = tables[stream].get("like")
+    like = presets()["stream"][stream].get("like")
     return [*(_lineage(like) if like else []), stream]
 
 
@@ -79,13 +87,13 @@ def resolve(
         raise unknown("method", method, METHODS)
     kinds: list[type] = [METHODS[method], Training]
     types_of = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
-    for name in overrides:
+    for name in {**_of_cell(stream, method, buffer), **overrides}:
         if name not in types_of:
             raise unknown(f"setting of {method}", name, types_of)
     given = {**preset(stream, method, buffer, variant), **overrides}
     chosen: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, value in given.items():
-        if name in types_of:  # a preset may speak of what another method has
+        if name in types_of:  # a stream's preset may speak of what another method has
             kind, hint = types_of[name]
             chosen[kind][name] = coerce(name, value, hint)
     made, training = (kind(**chosen[kind]) for kind in kinds)

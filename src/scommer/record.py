@@ -24,7 +24,7 @@ FORMAT = 1
 MEND = "remove its folder, or run it again with --fresh"
 
 
-@dataclass
+@dataclass(eq=False)  # arrays do not compare to one truth value
 class Record:
     """One run: what was asked, what it ran on, and every accuracy matrix.
 

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from scommer.analysis import tables
-from scommer.errors import NoData, RunError, unknown
+from scommer.errors import NoData, RunError, UsageError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.methods import METHODS
 from scommer.record import Record, find
@@ -46,6 +46,8 @@ def wanted(
     needed = sorted(tables.experiments(table, seeds), key=lambda e: e.seed)
     needed = _part(needed, "stream", streams, lambda e: str(e.stream))
     needed = _part(needed, "method", methods, lambda e: e.method)
+    if buffers and not any(METHODS[e.method].draws for e in needed):
+        raise UsageError(f"{' and '.join(methods)} have no buffer: leave it out")
     needed = _part(needed, "buffer", [str(b) for b in buffers], _buffer)
     records = [Record.load(folder) for folder in find(results)]
     loaded: dict[tuple[str, float], Stream] = {}
@@ -87,19 +89,25 @@ def _steps_saved(folder: Path) -> int:
         return 0
 
 
-def pace(results: Path, here: str) -> tuple[float, str] | None:
-    """How many ms a step of one learner took, in the middle of the runs on a device, and which device that is.
+def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
+    """How many ms a step of one learner of a method took, in the middle of the runs on a device, and which that is.
 
-    It is the one named `here`, or else the one that most runs are from; None where there are none.
+    It is the one named `here`, or else the one that most runs are from; None where there are none. A method that has
+    no runs counts as one in the middle of all.
     """
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[tuple[str, float]]] = {}
     for folder in find(results):
         record = Record.load(folder)
-        times.setdefault(record.device["name"], []).append(record.step_ms)
+        times.setdefault(record.device["name"], []).append((record.experiment["method"], record.step_ms))
     if not times:
         return None
     device = here if here in times else max(times, key=lambda name: len(times[name]))
-    return statistics.median(times[device]), device
+
+    def of(method: str) -> float:
+        own = [ms for name, ms in times[device] if name == method]
+        return statistics.median(own or [ms for _, ms in times[device]])
+
+    return of, device
 
 
 def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:

@@ -14,7 +14,7 @@ from scommer.device import choose_device, choose_precision, kept_memory
 from scommer.errors import RunError, ScommerError, UsageError, unknown
 from scommer.experiment import Experiment, prepare
 from scommer.logs import LOGS
-from scommer.record import Record
+from scommer.record import Record, sources
 from scommer.streams import Stream
 from scommer.underway import Run, Watch
 
@@ -84,6 +84,8 @@ def run_together(
         gc.collect()  # learners and their graphs know each other: earlier ones may still hold GPU memory
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
+    for plan in plans:
+        plan.stream.check_scored()
     names = [plan.name for plan in plans]
     made: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}
@@ -137,6 +139,8 @@ def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool, asked: Map
                 f"the run in {folder} was finished with --{name} {was[name]}, not {wanted}: "
                 f"give another folder with --out, or begin anew with --fresh"
             )
+    if record.code["sources"] != sources():
+        watch.warn(f"{folder.name} was finished by other code than this: --fresh runs it again")
     checkpoint.clear(folder)  # of a process that was killed when it had written the record
     return record
 

@@ -85,9 +85,19 @@ def test_each_stream_is_compared_on_its_own(make):
     assert [d.measure for d in joint.differences] == ["Class-IL accuracy", "Task-IL accuracy"]  # it forgets nothing
 
 
+def test_precisions_that_differ_are_told(make):
+    a, b = [make("scommer", s) for s in (0, 1)], [make("er", s) for s in (0, 1)]
+    for run, precision in zip([*a, *b], ("tf32", "bf16", "bf16", "bf16"), strict=True):
+        run.device = {**run.device, "precision": precision}
+    (found,) = compare(a, b)
+    assert "Precisions: A has bf16, tf32, B bf16." in notes(found)
+    (found,) = compare(a[1:], b[1:])
+    assert not any("Precisions" in note for note in notes(found))
+
+
 def test_two_settings_of_one_method_are_told_apart(make):
     (found,) = compare([make("er", buffer=50)], [make("er", settings={"lr": 0.2})])
-    assert found.labels == ("ER, buffer 50", "ER, buffer 30")
+    assert found.labels == ("ER, buffer 50", "ER, buffer 30, lr 0.2")
 
 
 def test_what_cannot_be_compared_is_refused(make):

@@ -195,6 +195,26 @@ def test_nothing_written_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
         assert -1 <= box.y0 < box.y1 <= height + 1, text
 
 
+@pytest.mark.parametrize("name", ["tasks", "recency", "stability", "history"])
+def test_a_figure_of_many_sets_has_room_for_its_axes(make, name):
+    runs = [make("scommer", buffer=b, settings={"r": r}) for b in (30, 40, 50) for r in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    figure = figures.draw(name, runs)
+    figure.draw_without_rendering()  # a warning here is an error
+    key = figure.legends[0].get_window_extent().y0
+    for ax in figure.axes:
+        box = ax.get_window_extent()
+        assert box.height > 40
+        assert box.y1 <= key + 1
+
+
+def test_classes_that_come_back_are_not_counted_twice(make):
+    shared = make("er", tasks=((0, 1), (0, 1), (0, 1)), classes=2)
+    (ax,) = figures.draw("recency", [shared]).axes
+    assert ax.get_xlabel().startswith("task of last appearance")
+    assert [bar.get_height() for bar in ax.patches][:2] == [0, 0]
+    assert ax.patches[2].get_height() == pytest.approx(50)  # a mean over both classes
+
+
 def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(runs, tmp_path):
     for ending in ("png", "svg", "pdf"):
         paths = [tmp_path / "new" / f"{copy}.{ending}" for copy in "ab"]

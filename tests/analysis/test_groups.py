@@ -47,6 +47,20 @@ def test_of_several_settings_those_are_named_that_are_not_the_presets(make):
     assert {g.label for g in groups(runs[::2])} == {"SCoMMER, dropout last", "SCoMMER, dropout none"}
 
 
+def test_what_was_changed_is_named_beside_other_methods_and_alone_too(make):
+    """Unless all have it: then it tells nothing apart."""
+
+    def run(method, **change):
+        settings = presets.as_dict(*presets.resolve("s-made", method, 30, overrides=change))
+        return make(method, settings=settings)
+
+    ablated = run("scommer", long_term=False, dropout="none")
+    name = "SCoMMER, dropout none, long_term false"
+    assert [g.label for g in groups([run("er"), ablated])] == ["ER", name]
+    assert [g.label for g in groups([ablated])] == [name]
+    assert [g.label for g in groups([run("er", epochs=1), run("sgd", epochs=1)])] == ["SGD", "ER"]
+
+
 def test_what_cannot_be_set_side_by_side_is_refused(make):
     with pytest.raises(UsageError, match="several streams \\(s-made, s-other\\)"):
         groups([make(), make(stream="s-other")])

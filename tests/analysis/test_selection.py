@@ -3,7 +3,7 @@
 import pytest
 
 from scommer import presets
-from scommer.analysis.selection import load
+from scommer.analysis.selection import changes, load_records as load, unfinished
 from scommer.errors import UsageError
 
 
@@ -60,6 +60,27 @@ def test_conditions_choose_among_runs(varied, condition, names):
     chosen = load([type(varied)(f"{varied}{condition}")])
     wanted = load([varied / name for name in names])
     assert sorted(map(repr, chosen)) == sorted(map(repr, wanted))
+
+
+def test_of_a_stream_without_presets_that_counts_which_was_given(make, tmp_path):
+    for name, given in (("usual", {}), ("slow", {"lr": 0.01})):
+        (folder := tmp_path / name).mkdir()
+        record = make("er", settings={"mean": [0.3], "network": "small", **given})
+        record.experiment["given"] = given
+        record.save(folder)
+    (usual,) = load(f"{tmp_path}@preset")
+    assert (usual.experiment["given"], changes(usual)) == ({}, "")
+    (slow,) = load(f"{tmp_path}@lr=0.01")
+    assert changes(slow) == "lr=0.01"
+
+
+def test_runs_that_are_not_finished_are_known(make, tmp_path):
+    for name in ("done", "begun"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "progress.json").write_text("{}")
+    make("er").save(tmp_path / "done")
+    assert unfinished([tmp_path]) == [tmp_path / "begun"]
+    assert unfinished([type(tmp_path)(f"{tmp_path}@method=er")]) == []
 
 
 def test_a_path_with_the_sign_is_a_path_as_far_as_there_is_one(make, tmp_path):

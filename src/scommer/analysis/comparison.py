@@ -53,6 +53,7 @@ class Comparison:
     seeds: tuple[int, ...]  # that both have
     alone: tuple[tuple[int, ...], tuple[int, ...]]  # seeds of A and of B that have no counterpart
     differences: tuple[Difference, ...]
+    precisions: tuple[str, str] = ("", "")  # of the pairs of A and of B
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
@@ -103,7 +104,12 @@ def _compare(stream: str, a: Group, b: Group) -> Comparison:
             if seeds and not any(math.isnan(v) for side in values for v in side):
                 differences.append(Difference(f"{name} {MEASURES[measure]}", tuple(values[0]), tuple(values[1])))
     alone = tuple(s for s in ours if s not in theirs), tuple(s for s in theirs if s not in ours)
-    return Comparison(stream, _labels(a, b), tuple(seeds), alone, tuple(differences))
+    one, other = (_precisions([runs[s] for s in seeds]) for runs in (ours, theirs))
+    return Comparison(stream, _labels(a, b), tuple(seeds), alone, tuple(differences), (one, other))
+
+
+def _precisions(records: Sequence[Record]) -> str:
+    return ", ".join(sorted({r.device.get("precision", "") for r in records}))
 
 
 def _labels(a: Group, b: Group) -> tuple[str, str]:
@@ -145,6 +151,8 @@ def notes(one: Comparison) -> list[str]:
         lines.append(f"Too few pairs: only seed {one.seeds[0]} is in both, and an interval needs at least two.")
     elif n < FEW:
         lines.append(f"Few pairs ({n}): the interval holds only if differences between seeds are normal.")
+    if one.precisions[0] != one.precisions[1] or "," in one.precisions[0]:
+        lines.append(f"Precisions: A has {one.precisions[0]}, B {one.precisions[1]}.")
     for side, seeds in zip("AB", one.alone, strict=True):
         if seeds:
             lines.append(f"Only in {side}, left out: {_listed(seeds)}.")

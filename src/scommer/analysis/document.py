@@ -11,8 +11,8 @@ from scommer.record import Record
 
 TOP = """# Results
 
-*Made by `scommer results > docs/results.md` from the records in `results/`, and the part after this from
-`results/README.md`: change those, not this file.*
+*Made by `scommer results{option} > docs/results.md` from the records in `{runs}/`, and the part after this from
+`{runs}/README.md`: change those, not this file.*
 """
 
 TABLES = """## The paper's tables
@@ -37,9 +37,10 @@ steps and by the number of runs side by side; where a record does not tell that 
 """
 
 
-def document(records: Sequence[Record], reading: str) -> str:
+def document(records: Sequence[Record], reading: str, runs: str = "results") -> str:
     """Markdown: what was found, in words written by hand, then the numbers."""
-    parts = [TOP, reading, TABLES, *(_paper_table(name, records) for name in tables.TABLES)]
+    top = TOP.format(runs=runs, option="" if runs == "results" else f" --runs {runs}")
+    parts = [top, reading, TABLES, *(_paper_table(name, records) for name in tables.TABLES)]
     return "\n".join([*parts, CHOICES, _choices(records), RUNS, _runs(records)])
 
 

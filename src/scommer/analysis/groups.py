@@ -68,7 +68,7 @@ def groups(records: Sequence[Record]) -> list[Group]:
         )
     alike: dict[str, list[Record]] = {}
     for r in records:
-        facts = {k: v for k, v in r.experiment.items() if k != "seed"}
+        facts = {k: v for k, v in r.experiment.items() if k not in ("seed", "given")}
         alike.setdefault(json.dumps([facts, r.settings], sort_keys=True), []).append(r)
     sets = sorted(alike.values(), key=_order)
     for runs in sets:
@@ -85,7 +85,10 @@ def _order(runs: list[Record]) -> tuple[int, str, int]:
 
 
 def label(record: Record, others: Sequence[Record]) -> str:
-    """The method, and those of its facts and settings that are not the same for all the others."""
+    """The method, and those of its facts and settings that are not the same for all the others.
+
+    What was changed from the preset is named too, unless it was changed alike in all of several.
+    """
     method = record.experiment["method"]
     parts = [NAMES.get(method, method)]
     for fact in FACTS:
@@ -95,9 +98,11 @@ def label(record: Record, others: Sequence[Record]) -> str:
     rivals = [r.settings for r in others if all(r.experiment.get(k) == record.experiment.get(k) for k in FACTS)
               and r.experiment["method"] == method]  # fmt: skip
     differ = [name for name, v in record.settings.items() if any(rival.get(name) != v for rival in rivals)]
+    unlike = changed(record) if method in METHODS else {}
     if len(differ) > 1:  # what is as in the preset goes without saying
-        unlike = changed(record)
         if not unlike:
             return ", ".join([*parts, PRESET])
         differ = [name for name in differ if name in unlike] or differ
+    alike = [changed(r) for r in others] if len(others) > 1 else [{}]
+    differ += [n for n, v in unlike.items() if n not in differ and any(n not in a or a[n] != v for a in alike)]
     return ", ".join(parts + [f"{name} {written(record.settings[name])}" for name in differ])

@@ -13,16 +13,16 @@ from scommer.record import Record, find
 PRESET = "preset"
 
 
-def load(paths: Iterable[Path]) -> list[Record]:
-    """The finished runs in these folders and below them, each once.
+def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
+    """The finished runs in a folder, or in several, and below them, each once.
 
     A path may be a pattern, and may end in conditions, all of which a run must meet: `runs/*-er-*`,
     `runs@buffer=200@sparse=false`, or `runs@preset` for runs with nothing set beside the preset. They name
     a setting, or stream, method, buffer, seed, variant, validation or precision.
     """
     records: dict[Path, Record] = {}
-    for path in paths:
-        where, conditions = _split(path)
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        where, conditions = _split(Path(path))
         found = {folder.resolve(): Record.load(folder) for folder in _folders(Path(where))}
         known = {name for r in found.values() for name in _facts(r)}
         for condition in conditions:
@@ -30,6 +30,13 @@ def load(paths: Iterable[Path]) -> list[Record]:
             where += f"@{condition}"
         records |= found
     return list(records.values())
+
+
+def unfinished(paths: Iterable[Path]) -> list[Path]:
+    """The runs in these folders and below them that were begun and not finished; conditions speak of others."""
+    below = [Path(where) for where, conditions in map(_split, paths) if not conditions]
+    begun = sorted({p.parent for place in below for p in place.rglob("progress.json")})
+    return [folder for folder in begun if not (folder / "record.json").exists()]
 
 
 def _split(path: Path) -> tuple[str, list[str]]:
@@ -55,7 +62,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _facts(record: Record) -> dict[str, Any]:
-    return record.settings | record.experiment | {"precision": record.device.get("precision")}
+    told = {name: value for name, value in record.experiment.items() if name != "given"}
+    return record.settings | told | {"precision": record.device.get("precision")}
 
 
 def _select(found: dict[Path, Record], condition: str, where: str, known: set[str]) -> dict[Path, Record]:
@@ -86,8 +94,13 @@ def _same(held: Any, wanted: Any) -> bool:
 
 
 def changed(record: Record) -> dict[str, Any]:
-    """The settings in which a run differs from its preset; all of a method that is not known here."""
+    """The settings in which a run differs from its preset, or that were given where there is none.
+
+    All of a method that is not known here, unless the record tells which were given.
+    """
     e = record.experiment
+    if "given" in e:
+        return {name: value for name, value in record.settings.items() if name in e["given"]}
     if e["method"] not in METHODS:
         return record.settings
     usual = presets.as_dict(*presets.resolve(e["stream"], e["method"], e["buffer"] or 0, e["variant"]))

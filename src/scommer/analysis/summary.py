@@ -1,5 +1,6 @@
 """A run in a table: accuracy, forgetting and transfer of each memory."""
 
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,9 +19,16 @@ MEASURES = {
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 
 
+def names_of(kind: str) -> dict[str, str]:
+    """The measures of a kind of stream and their names; early records of GCIL have a forward transfer that is none."""
+    if kind != "gcil":
+        return MEASURES
+    return {m: "nested mean" if m == "accuracy" else n for m, n in MEASURES.items() if m != "forward_transfer"}
+
+
 def summary_table(record: Record) -> Table:
     """Every memory and setting of one run; the memory that answers is marked."""
-    gcil = record.stream["kind"] == "gcil"
+    names = names_of(record.stream["kind"])
     title = f"{record.name}, in %"
     table = Table(title=title, title_justify="left", min_width=len(title))
     table.add_column("memory", no_wrap=True)
@@ -28,9 +36,9 @@ def summary_table(record: Record) -> Table:
     if several:
         table.add_column("setting")
     first = next(iter(record.scores[record.inference].values()))
-    shown = [m for m in MEASURES if m in first]
+    shown = [m for m in names if m in first]
     for m in shown:
-        table.add_column("nested mean" if gcil and m == "accuracy" else MEASURES[m], justify="right")
+        table.add_column(names[m], justify="right")
     for memory, by_setting in record.scores.items():
         for setting, values in by_setting.items():
             style = "bold" if memory == record.inference else ""
@@ -85,6 +93,26 @@ def matrix_table(record: Record, memory: str, setting: str = "class_il") -> Tabl
         table.add_column(f"{i + 1}" if many else f"T{i + 1}", justify="right")
     for t, row in enumerate(r):
         table.add_row(f"T{t + 1}" if len(r) > 1 else "all", *(f"{v:.0f}" if many else f"{v:.1f}" for v in row))
+    return table
+
+
+def seeds_table(records: Sequence[Record]) -> Table:
+    """Mean ± standard deviation (of a sample) over runs that differ in their seed."""
+    first = records[0]
+    seeds = ", ".join(str(r.experiment["seed"]) for r in records)
+    table = Table(
+        title=f"{first.experiment['method']} on {first.stream['name']}, seeds {seeds} (%)", title_justify="left"
+    )
+    table.add_column("memory", no_wrap=True)
+    names = names_of(first.stream["kind"])
+    columns = [(s, m) for s in first.scores[first.inference] for m in names if m in first.scores[first.inference][s]]
+    columns = [(s, m) for s, m in columns if m in ("accuracy", "last", "forgetting")]
+    for setting, m in columns:
+        table.add_column(f"{SETTINGS[setting]} {names[m]}", justify="right")
+    for memory in first.scores:
+        values = [[r.scores[memory][s][m] for r in records] for s, m in columns]
+        cells = [f"{statistics.fmean(v):.2f} ± {statistics.stdev(v):.2f}" for v in values]
+        table.add_row(memory, *cells, style="bold" if memory == first.inference else "")
     return table
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from scommer import __version__
 from scommer.cli import analysing, answering, data, learning, looking
 from scommer.cli.common import console
-from scommer.errors import RunWarning, ScommerError
+from scommer.errors import RunWarning, ScommerError, UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -92,7 +92,9 @@ def _spread(arguments: list[str]) -> list[str]:
 def _range(numbers: str) -> list[str]:
     """0-2 as 0, 1 and 2; anything else as it is."""
     ends = re.fullmatch(r"(\d+)-(\d+)", numbers)
-    return [str(n) for n in range(int(ends[1]), int(ends[2]) + 1)] or [numbers] if ends else [numbers]
+    if ends and int(ends[1]) > int(ends[2]):
+        raise UsageError(f"'{numbers}' ends before it begins: write {ends[2]}-{ends[1]}")
+    return [str(n) for n in range(int(ends[1]), int(ends[2]) + 1)] if ends else [numbers]
 
 
 def _version(wanted: bool) -> None:

@@ -1,5 +1,6 @@
 """The commands that analyse finished runs: figure, compare and report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,15 +33,16 @@ def figure(
     Conditions choose among runs, as in runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
     """
     from scommer.analysis import figures
-    from scommer.analysis.selection import load
+    from scommer.analysis.selection import load_records
 
     path = out or Path(f"{name}.png")
     figures.check(name, path)
-    records = load(runs)
+    records = load_records(runs)
     figures.save(figures.draw(name, records), path)
     console.print(f"{name}: {path}", soft_wrap=True)
     if missing := figures.left_out(name, records):
         console.print(f"left out, as all was learned at once: {', '.join(missing)}", soft_wrap=True)
+    _tell_of_unfinished(runs)
 
 
 def compare(
@@ -64,15 +66,16 @@ def compare(
     * scommer compare runs@preset runs@r=0.4
     """
     from scommer.analysis import comparison
-    from scommer.analysis.selection import load
+    from scommer.analysis.selection import load_records
 
-    ours, theirs = load([a]), load([b])
+    ours, theirs = load_records([a]), load_records([b])
     for one in comparison.compare(ours, theirs):
         console.print(comparison.as_table(one))
         for note in comparison.notes(one):
             console.print(note, soft_wrap=True)
     for note in comparison.alone(ours, theirs):
         console.print(note, soft_wrap=True)
+    _tell_of_unfinished([a, b])
 
 
 def report(
@@ -89,10 +92,19 @@ def report(
     runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
     """
     from scommer.analysis import report as reports
-    from scommer.analysis.selection import load
+    from scommer.analysis.selection import load_records
 
     reports.check(out)
-    records = load(runs)
+    records = load_records(runs)
     page = reports.report(records)
     reports.write(page, out)
     console.print(f"report of {len(records)} run{'s' if len(records) > 1 else ''}: {out}", soft_wrap=True)
+    _tell_of_unfinished(runs)
+
+
+def _tell_of_unfinished(runs: Sequence[Path]) -> None:
+    from scommer.analysis.selection import unfinished
+
+    if begun := unfinished(runs):
+        which = f"{begun[0].name} is" if len(begun) == 1 else f"{len(begun)} runs are"
+        console.print(f"{which} not finished and left out: scommer show tells how far", soft_wrap=True)

@@ -102,13 +102,15 @@ def run(
     - `scommer run photos --tasks 5 --size 32 --save-weights`
     """
     from scommer import presets, running
-    from scommer.analysis.summary import matrix_table, summary_table
+    from scommer.analysis.summary import matrix_table, seeds_table, summary_table
     from scommer.experiment import Experiment
     from scommer.progress import watch_for
     from scommer.streams import STREAMS, Stream
 
     overrides = dict(presets.parse(s) for s in settings or [])
     if epochs is not None:
+        if "epochs" in overrides:
+            raise UsageError("give --epochs or --set epochs=…, not both")
         overrides["epochs"] = epochs
     if seeds and seed is not None:
         raise UsageError("give --seed or --seeds, not both")
@@ -128,10 +130,13 @@ def run(
             )  # fmt: skip
     except running.Failed as e:  # those that did not fail are shown
         records, failure = e.records, e
-    for record in {r.name: r for r in records}.values():
+    records = list({r.name: r for r in records}.values())
+    for record in records:
         console.print(matrix_table(record, record.inference))
         console.print(summary_table(record))
         console.print(f"record: {out / record.name}", soft_wrap=True)
+    if len(records) > 1:
+        console.print(seeds_table(records))
     if failure:
         raise failure
 
@@ -258,8 +263,10 @@ def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
     said += f", {left:,} steps"
     if missing and (found := pace(results, here)):
-        ms, where = found
-        said += f", about {clock(left * ms / 1000)} at {ms:.1f} ms a step" + (f" on {where}" if where != here else "")
+        of, where = found
+        seconds = sum(w.left * of(w.experiment.method) for w in missing) / 1000
+        said += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms a step"
+        said += f" on {where}" if where != here else ""
     return said
 
 

@@ -27,6 +27,8 @@ def list_(
     variant: Annotated[str | None, typer.Option("--variant", help="official or paper.  [default: official]")] = None,
 ) -> None:
     """List streams, methods and presets; with a STREAM, its settings."""
+    from inspect import signature
+
     from scommer import presets
     from scommer.errors import unknown
     from scommer.methods import METHODS
@@ -52,17 +54,20 @@ def list_(
             for key, value in presets.as_dict(made, training).items():
                 table.add_row(key, presets.written(value))
             console.print(table)
+        if not presets.has(stream):
+            console.print("There are no presets for it: network, mean, std, warmup and alpha follow its images.")
         return
     streams = Table("stream", "data", "tasks", title="Streams", title_justify="left")
     for name, (source, make) in STREAMS.items():
-        tasks = make.keywords.get("tasks", 20)  # type: ignore[attr-defined]
-        streams.add_row(name, source, str(tasks))
+        tasks = signature(make).parameters.get("tasks")
+        streams.add_row(name, source, "–" if tasks is None or tasks.default is tasks.empty else str(tasks.default))
     console.print(streams)
     methods = Table("method", "what it does", title="Methods", title_justify="left")
     for name, kind in METHODS.items():
         methods.add_row(name, (kind.__doc__ or "").strip().splitlines()[0])
     console.print(methods)
     cells = Table("stream", *METHODS, title="Presets: buffers with values of their own", title_justify="left")
+    cells.columns[0].overflow = "fold"
     for name in STREAMS:
         cells.add_row(name, *(presets.buffers(name, method) for method in METHODS))
     console.print(cells)
@@ -126,12 +131,12 @@ def show(
 
 def _several(runs: Path) -> Table | None:
     """A line for each of the runs that are meant, and for those below a folder that are not finished; None for none."""
-    from scommer.analysis.selection import changes, load
+    from scommer.analysis.selection import changes, load_records, unfinished
     from scommer.analysis.summary import SETTINGS
     from scommer.record import find
 
-    begun = sorted({p.parent for p in runs.rglob("progress.json") if not (p.parent / "record.json").exists()})
-    records = load([runs]) if find(runs) or not (begun or runs.exists()) else []
+    begun = unfinished([runs])
+    records = load_records([runs]) if find(runs) or not (begun or runs.exists()) else []
     if not records and not begun:
         return None
     table = Table(*SETTINGS.values(), "minutes", "finished", box=None, header_style="bold underline")
@@ -189,6 +194,8 @@ def table(
         raise unknown("form", form, (*forms, "terminal"))
     rows = tables.entries(name, _records(runs))
     rows = [e for e in rows if e.ours] if only_done else rows
+    if not rows:
+        raise UsageError(f"{runs} has no run of this table: name another folder with --runs, or leave out --done")
     if form == "terminal":
         console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
     else:
@@ -205,16 +212,18 @@ def results(
     """
     from scommer.analysis.document import document
 
-    reading = runs / "README.md"
-    print(document(_records(runs), reading.read_text() if reading.exists() else ""), end="")
+    reading, records = runs / "README.md", _records(runs)
+    if not records:
+        raise UsageError(f"{runs} holds no finished run: name another folder with --runs")
+    print(document(records, reading.read_text() if reading.exists() else "", str(runs)), end="")
 
 
 def _records(runs: Path) -> "list[Record]":
     """The runs of a folder, pattern or condition; none where the usual folder has none yet."""
-    from scommer.analysis.selection import load
+    from scommer.analysis.selection import load_records
     from scommer.record import find
 
-    return load([runs]) if runs != RESULTS or find(runs) else []
+    return load_records([runs]) if runs != RESULTS or find(runs) else []
 
 
 def bench(

@@ -23,6 +23,15 @@ class Task:
     test: Tensor  # int64, into the test images
     classes: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        for name in ("train", "test"):
+            given = getattr(self, name)
+            indices = given if isinstance(given, Tensor) else torch.from_numpy(np.asarray(given))
+            kind = indices.dtype.is_floating_point or indices.dtype == torch.bool
+            if indices.dim() != 1 or (kind and len(indices)):  # of an empty list it tells nothing
+                raise UsageError(f"{name} of a task are the numbers of its images: give a list of whole numbers")
+            object.__setattr__(self, name, indices.long())
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -37,6 +46,29 @@ class Stream:
     data: Dataset
     tasks: tuple[Task, ...]
     validation: float = 0.0  # share of the training images that takes the place of the test images
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise UsageError(f"{self.name} has no tasks: give at least one")
+        for i, task in enumerate(self.tasks, 1):
+            if not len(task.train):
+                raise UsageError(f"task {i} of {self.name} has no training images: give some, or leave it out")
+            for what, numbers, end in (
+                ("training images", task.train, len(self.data.train_images)),
+                ("test images", task.test, len(self.data.test_images)),
+                ("classes", torch.tensor(task.classes), self.data.num_classes),
+            ):
+                if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < end:
+                    raise UsageError(
+                        f"task {i} of {self.name} has {what} from {int(numbers.min())} to {int(numbers.max())}: "
+                        f"there are those from 0 to {end - 1}"
+                    )
+
+    def check_scored(self) -> None:
+        """Refuses a task that cannot be scored."""
+        for i, task in enumerate(self.tasks, 1):
+            if not len(task.test):
+                raise UsageError(f"task {i} of {self.name} has no test images to be scored on: give some")
 
     def __repr__(self) -> str:
         images = sum(len(task.train) for task in self.tasks)

@@ -15,11 +15,12 @@ from scommer.analysis.measures import last_seen
 def figure(groups: Sequence[Group]) -> Figure:
     """Mean softmax of each task's classes over all test images, in bars; even probabilities as a line.
 
-    Where classes come back (GCIL), a class belongs to the task in which it was last seen, and the mean over those
+    Where classes come back (as in GCIL), a class belongs to the task in which it was last seen, and the mean over those
     classes is drawn, since their number differs from task to task: it stands above.
     """
     stream = groups[0].records[0].stream
-    tasks, nested = stream["tasks"], stream["kind"] == "gcil"
+    tasks = stream["tasks"]
+    nested = sum(map(len, tasks)) > len({c for task in tasks for c in task})
     last = last_seen(tasks, len(stream["classes"]))
     made = Figure(figsize=(style.COLUMN, 2.3), layout="constrained")
     ax = made.subplots()

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from scommer.analysis.groups import Group
 
 COLUMN, PAGE = 3.4, 7.0  # widths in inches
+ROWS, ROW = 3, 0.14  # of a legend that a figure has room for; the height of a further one
 RC: Any = {
     "font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "xtick.labelsize": 6, "ytick.labelsize": 6,
     "legend.fontsize": 6, "legend.frameon": False, "lines.linewidth": 1.2, "lines.markersize": 3,
@@ -95,9 +96,11 @@ def percent_scale(ax: Axes) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Any], title: str | None = None) -> None:
-    """Above the axes, in as many columns as its longest label leaves room for."""
+    """Above the axes, in as many columns as its longest label leaves room for; a figure grows with many rows."""
     longest = max(len(h.get_label()) for h in handles)
     columns = min(len(handles), max(1, int(figure.get_figwidth() * 18 / (longest + 8))))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + ROW * max(0, rows - ROWS))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title, title_fontsize=6)
 
 

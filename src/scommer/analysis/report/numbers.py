@@ -7,7 +7,7 @@ import numpy as np
 from scommer.analysis import measures
 from scommer.analysis.groups import Group
 from scommer.analysis.report.cells import Row, Table, number, spread, table, word
-from scommer.analysis.summary import MEASURES, SETTINGS
+from scommer.analysis.summary import SETTINGS, names_of
 
 FORGOTTEN = 5  # classes a set of runs
 
@@ -19,8 +19,7 @@ def scored(group: Group, memory: str, setting: str, measure: str) -> list[float]
 
 
 def score_table(sets: Sequence[Group]) -> Table:
-    gcil = sets[0].records[0].stream["kind"] == "gcil"
-    names = {m: "nested mean" if gcil and m == "accuracy" else n for m, n in MEASURES.items()}
+    names = names_of(sets[0].records[0].stream["kind"])
     rows = []
     for g in sets:
         for memory, by_setting in g.records[0].scores.items():
