@@ -25,8 +25,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results.md"
 
 
-def test_the_document_of_results_is_what_the_records_make(capsys: pytest.CaptureFixture[str]) -> None:
-    results(ROOT / "results")
+def test_the_document_of_results_is_what_the_records_make(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    results()
     assert capsys.readouterr().out == RESULTS.read_text(), "make results writes docs/results.md anew"
 
 
