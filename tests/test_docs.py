@@ -14,6 +14,7 @@ from PIL import Image
 from scommer.analysis import figures
 from scommer.analysis.selection import load_records as load
 from scommer.methods import METHODS
+from scommer.networks import NETWORKS
 from scommer.presets import preset
 from scommer.record import Record
 from scommer.streams import STREAMS
@@ -29,7 +30,8 @@ def blocks(document: str, language: str) -> list[str]:
 def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").symlink_to(ROOT / "docs")
-    methods, streams = dict(METHODS), dict(STREAMS)
+    registries: list[dict[str, Any]] = [METHODS, STREAMS, NETWORKS]  # type: ignore[list-item]
+    before = [dict(registry) for registry in registries]
     names: dict[str, object] = {"__name__": "example"}
     examples = blocks(document, "python")
     assert examples
@@ -37,9 +39,9 @@ def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         for example in examples:
             exec(compile(example, document, "exec", dont_inherit=True), names)
     finally:
-        for registry, before in ((METHODS, methods), (STREAMS, streams)):
+        for registry, held in zip(registries, before, strict=True):
             registry.clear()
-            registry.update(before)  # type: ignore[arg-type]
+            registry.update(held)
 
 
 def test_the_docstring_example_of_the_package_runs() -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from scommer.errors import UsageError
 from scommer.layers import BatchNorm
-from scommer.networks import build, units_of
+from scommer.networks import NETWORKS, Kind, build, units_of
 
 PAPER = (0.9, 0.9, 0.9, 0.8)
 
@@ -322,6 +322,43 @@ def test_a_copy_answers_alike():
 
 
 # --- errors
+
+
+class Foreign(nn.Module):
+    """Layers of PyTorch's own, and one that draws."""
+
+    def __init__(self, image_shape, classes, *, width, depth, stages, active, activate, threshold):
+        super().__init__()
+        self.units = (width,)
+        self.first = nn.Linear(math.prod(image_shape), width)
+        self.norm = nn.GroupNorm(2, width)
+        self.words = nn.Embedding(3, width)
+        self.head = nn.Linear(width, classes)
+
+
+class Bare(nn.Module):
+    def __init__(self, *_, **__):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+
+def test_layers_that_are_not_ours_are_initialised_in_their_own_way(monkeypatch):
+    monkeypatch.setitem(NETWORKS, "foreign", Kind(Foreign, 4, 1, 1))
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    one, same, other = (build("foreign", (1, 2, 2), 3, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(one.words.weight, same.words.weight)
+    assert not torch.equal(one.words.weight, other.words.weight)
+    assert one.norm.weight.tolist() == [1] * 4
+    assert one.norm.bias.tolist() == [0] * 4
+    assert build("foreign", (1, 2, 2), 3, torch.Generator(), width=6).units == (6,)
+
+
+def test_weights_that_nobody_sets_are_refused(monkeypatch):
+    monkeypatch.setitem(NETWORKS, "bare", Kind(Bare, 4, 1, 1))
+    with pytest.raises(UsageError, match="Bare has weights and no reset_parameters"):
+        build("bare", (1, 2, 2), 3, torch.Generator())
 
 
 def test_an_unknown_network_is_refused_with_the_nearest_name():

@@ -1,9 +1,10 @@
 """The paper's ResNet-18, sparse or dense, with width, depth and stages as numbers; and an MLP."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         self.units = tuple(width * 2**l for l in range(stages))
-        self.activations = _activations(self.units, active, threshold)
+        self.activations = activations(self.units, active, threshold)
         self.every_block = active is None or activate == "block"
         self.stem = Conv(inputs, width, 3, 1)
         self.stem_norm = BatchNorm(width)
@@ -113,7 +114,7 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.units = (width,) * stages
-        self.activations = _activations(self.units, active, threshold)
+        self.activations = activations(self.units, active, threshold)
         sizes = (inputs, *self.units)
         self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
         self.head = Linear(sizes[-1], classes)
@@ -127,9 +128,8 @@ class MLP(nn.Module):
         return Response(self.head(x), fired)
 
 
-def _activations(
-    units: Sequence[int], active: float | Sequence[float] | None, threshold: Threshold
-) -> list[Activation]:
+def activations(units: Sequence[int], active: float | Sequence[float] | None, threshold: Threshold) -> list[Activation]:
+    """What follows each stage: k-WTA and ReLU, or ReLU alone where `active` is None."""
     if active is None:
         return [Activation(None)] * len(units)
     ratios = per_stage("active", active, len(units))
@@ -139,8 +139,30 @@ def _activations(
     return [Activation(ratio, threshold) for ratio in ratios]
 
 
-# name: (width, depth, stages) where none are given
-SIZES = {"resnet18": (64, 2, 4), "small": (16, 1, 2), "mlp": (256, 1, 2)}
+@dataclass(frozen=True)
+class Kind:
+    """How a network is made, and its size where none is given.
+
+    `make(image_shape, classes, width=, depth=, stages=, active=, activate=, threshold=)` gives a module that is called
+    with images, masks `keep` and `parts` and answers with a Response. Its `units` are those of each stage, its `head`
+    is its last layer, a row for each class. Where `active` is None it is dense.
+    """
+
+    make: Callable[..., nn.Module]
+    width: int
+    depth: int
+    stages: int
+
+
+def _resnet(image_shape: tuple[int, int, int], classes: int, **settings: Any) -> nn.Module:
+    return ResNet(image_shape[0], classes, **settings)
+
+
+def _mlp(image_shape: tuple[int, int, int], classes: int, depth: int, activate: str, **settings: Any) -> nn.Module:
+    return MLP(math.prod(image_shape), classes, **settings)
+
+
+NETWORKS = {"resnet18": Kind(_resnet, 64, 2, 4), "small": Kind(_resnet, 16, 1, 2), "mlp": Kind(_mlp, 256, 1, 2)}
 
 
 def build(
@@ -157,21 +179,14 @@ def build(
     threshold: Threshold = "k",
 ) -> nn.Module:
     """A network by name, initialised from `generator` alone."""
-    if name not in SIZES:
-        raise unknown("network", name, SIZES)
-    size = [given or usual for given, usual in zip((width, depth, stages), SIZES[name], strict=True)]
+    if name not in NETWORKS:
+        raise unknown("network", name, NETWORKS)
+    kind = NETWORKS[name]
     with torch.device("meta"):  # nothing is drawn from the global generator
-        network: nn.Module
-        if name == "mlp":
-            network = MLP(
-                math.prod(image_shape), classes,
-                width=size[0], stages=size[2], active=active, threshold=threshold,
-            )  # fmt: skip
-        else:
-            network = ResNet(
-                image_shape[0], classes, width=size[0], depth=size[1], stages=size[2],
-                active=active, activate=activate, threshold=threshold,
-            )  # fmt: skip
+        network = kind.make(
+            image_shape, classes, width=width or kind.width, depth=depth or kind.depth, stages=stages or kind.stages,
+            active=active, activate=activate, threshold=threshold,
+        )  # fmt: skip
     network.to_empty(device="cpu")
     initialise(network, generator)
     return network
@@ -196,3 +211,15 @@ def initialise(network: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(module.bias)
             nn.init.zeros_(module.running_mean)
             nn.init.ones_(module.running_var)
+        elif any(True for own in (module.parameters, module.buffers) for _ in own(recurse=False)):
+            _reset(module, generator)
+
+
+def _reset(module: nn.Module, generator: torch.Generator) -> None:
+    """The own way of a layer that is not one of ours."""
+    reset = getattr(module, "reset_parameters", None)
+    if reset is None:
+        raise UsageError(f"{type(module).__name__} has weights and no reset_parameters: give it one that sets them")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        reset()

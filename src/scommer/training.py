@@ -11,7 +11,7 @@ from scommer.errors import within
 class Training:
     """How a learner trains: network, optimiser, batches, augmentation."""
 
-    network: str = "resnet18"  # resnet18, small or mlp
+    network: str = "resnet18"  # a name in NETWORKS
     width: int | None = None  # units of the first stage; None: the network's own
     depth: int | None = None  # blocks a stage
     stages: int | None = None
