@@ -245,7 +245,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The probability [N, C] of each class, in the order of `classes_`; 0 for those that have not come yet."""
         known = self._now()
         logits = known.answering.respond(torch.from_numpy(_images(images, layout, known)))
-        seen = np.isin(self.classes_, [c for task in known.history for c in task["classes"]])
+        seen = np.isin(classes_of(known.init["classes"]), [c for task in known.history for c in task["classes"]])
         found: NDArray[np.float32] = logits.masked_fill(torch.from_numpy(~seen), -torch.inf).softmax(1).numpy()
         return found
 
