@@ -186,6 +186,31 @@ def test_streams_made_by_a_function_are_listed(
     assert "There are no presets for it" in call(capsys, "list", "s-own", "-m", "er")[1]
 
 
+def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("cat [new]", "[bold]", "[red]"):
+        (tmp_path / "pics [old]" / name).mkdir(parents=True)
+        for i in range(6):
+            Image.new("L", (8, 8), 40 * i).save(tmp_path / "pics [old]" / name / f"{i}.png")
+    command = ["run", str(tmp_path / "pics [old]"), "-m", "sgd", "--tasks", "3", *QUICK, "--seeds", "0-1"]
+    code, out, _ = call(capsys, *command, "--out", str(tmp_path / "r [/x]"))
+    assert code == 0
+    assert "sgd on pics [old], seeds 0, 1" in out
+    folders = sorted(p.parent for p in tmp_path.rglob("record.json"))
+    assert all(f"record: {folder}\n" in out for folder in folders)
+    assert call(capsys, "show", str(folders[0]))[0] == 0
+
+
+def test_a_damaged_record_is_told_among_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for seed in ("0", "1"):
+        call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--seed", seed, "--out", str(tmp_path / seed))
+    (broken,) = tmp_path.glob("1/*/record.json")
+    broken.write_text("{")
+    code, out, _ = call(capsys, "show", str(tmp_path))
+    assert code == 0
+    assert re.search(r"damaged +1/s-digits-sgd-seed1-", out)
+    assert re.search(r"\d +0/s-digits-sgd-seed0-", out)
+
+
 def test_different_settings_have_different_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for extra in ([], ["--set", "lr=0.05"], ["--seed", "1"], ["--validation", "0.2"]):
         assert call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path), *extra)[0] == 0

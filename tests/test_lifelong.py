@@ -1,7 +1,9 @@
 """A classifier that learns on: what it makes of tasks that come over time is what a run makes of them at once."""
 
 import pickle
+import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from scommer import Experiment, LifelongClassifier, Stream, class_il, load_trained, run
 from scommer.data import load
-from scommer.errors import RunError, UsageError
+from scommer.errors import RunError, RunWarning, UsageError
 from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
 from scommer.underway import Watch
@@ -514,3 +516,25 @@ def test_classes_are_not_added_where_something_else_was_changed(stream: Stream) 
     with pytest.raises(UsageError, match="seed changed since"):
         model.add_classes(1)
     assert len(model.classes_) == 3
+
+
+def test_answers_go_on_while_classes_are_added(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(images, labels)
+    with ThreadPoolExecutor(1) as other:
+        answers = other.submit(lambda: [model.predict(images[:8]).shape for _ in range(150)])
+        while not answers.done():
+            model.add_classes(1)
+        assert set(answers.result()) == {(8,)}
+    assert len(model.classes_) > 2
+
+
+def test_images_in_another_scale_are_answered_with_a_warning(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    pixels = images.float().numpy() / 255
+    model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(pixels, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(pixels)
+    with pytest.warns(RunWarning, match="standard deviations from those learned, on average: were they given"):
+        model.predict(255 * pixels)

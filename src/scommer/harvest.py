@@ -62,6 +62,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
             "kind": plan.stream.kind,
             "data": plan.stream.data.name,
             "image_shape": list(plan.stream.data.image_shape),
+            "dtype": str(plan.stream.data.train_images.dtype).removeprefix("torch."),
             "fingerprint": plan.stream.fingerprint,
             "classes": list(plan.stream.data.class_names),
             "tasks": [list(task.classes) for task in plan.stream.tasks],

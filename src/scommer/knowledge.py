@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
 from scommer import record as records
 from scommer.errors import UsageError
 from scommer.files import metadata, write_atomically
+from scommer.labels import classes_of
 from scommer.methods import Mind
 from scommer.trained import Trained, trained, under
 
@@ -33,6 +36,16 @@ class Knowledge:
     device: str
     init: Mapping[str, Any]  # what the classifier was made with
     history: tuple[Mapping[str, Any], ...]
+
+    @cached_property
+    def classes(self) -> NDArray[Any]:
+        """The labels that may come."""
+        return np.array(classes_of(self.init["classes"]))
+
+    @cached_property
+    def seen(self) -> NDArray[np.bool_]:
+        """Which of them have come."""
+        return np.isin(self.classes, [c for task in self.history for c in task["classes"]])
 
 
 def widened(

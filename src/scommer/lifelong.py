@@ -4,6 +4,7 @@ import gc
 import json
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
@@ -21,7 +22,7 @@ from scommer.augment import Augment
 from scommer.data import Dataset
 from scommer.data.dataset import Array, Layout, as_images
 from scommer.device import choose_device, choose_precision, kept_memory
-from scommer.errors import RunError, UsageError
+from scommer.errors import RunError, RunWarning, UsageError
 from scommer.experiment import FLAT, Experiment, Plan, check, prepare
 from scommer.harvest import final_weights
 from scommer.knowledge import Knowledge
@@ -84,7 +85,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels that may come, in the order of probabilities."""
-        return np.array(classes_of(self._known.init["classes"] if self._known else self.classes))
+        return self._known.classes.copy() if self._known else np.array(classes_of(self.classes))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -243,21 +244,19 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
         """The probability [N, C] of each class, in the order of `classes_`; 0 for those that have not come yet."""
-        known = self._now()
-        logits = known.answering.respond(torch.from_numpy(_images(images, layout, known)))
-        seen = np.isin(classes_of(known.init["classes"]), [c for task in known.history for c in task["classes"]])
-        found: NDArray[np.float32] = logits.masked_fill(torch.from_numpy(~seen), -torch.inf).softmax(1).numpy()
-        return found
+        return _probabilities(self._now(), images, layout)
 
     def predict(self, images: Array, *, layout: Layout = "auto") -> NDArray[Any]:
         """The most likely label [N] of each image, among those that have come."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(images, layout=layout).argmax(1)]
+        known = self._now()  # one and the same, whatever another thread does meanwhile
+        labels: NDArray[Any] = known.classes[_probabilities(known, images, layout).argmax(1)]
         return labels
 
     def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
         """The share of images whose most likely label is the right one, from 0 to 1."""
-        found = self.predict_proba(images, layout=layout).argmax(1)
-        return float((found == numbers(labels, len(found), self.classes_)).mean())
+        known = self._now()
+        found = _probabilities(known, images, layout).argmax(1)
+        return float((found == numbers(labels, len(found), known.classes)).mean())
 
     # --- from one process to another
 
@@ -284,6 +283,20 @@ def _images(images: Array, layout: Layout, known: Knowledge | None) -> NDArray[A
     return x
 
 
+def _probabilities(known: Knowledge, images: Array, layout: Layout) -> NDArray[np.float32]:
+    x = torch.from_numpy(_images(images, layout, known))
+    if (distance := _distance(known.settings, x)) > FAR:
+        warnings.warn(
+            f"these images are {distance:.0f} standard deviations from those learned, on average: "
+            "were they given in another scale (0 … 1 or 0 … 255)?",
+            RunWarning,
+            stacklevel=3,
+        )
+    logits = known.answering.respond(x)
+    found: NDArray[np.float32] = logits.masked_fill(torch.from_numpy(~known.seen), -torch.inf).softmax(1).numpy()
+    return found
+
+
 def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
     """Images as a stream of one task, without test images."""
     data = Dataset("given", images, labels, images[:0], labels[:0], tuple(map(str, classes)))
@@ -293,15 +306,18 @@ def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
 
 def _check_images(plan: Plan, first: bool) -> None:
     """Refuses images that cannot be normalised, or are of another scale than those before."""
-    mean, std = plan.settings["mean"], plan.settings["std"]
-    if first and min(std) <= FLAT:
+    if first and min(plan.settings["std"]) <= FLAT:
         raise UsageError("the first images are too much alike to learn mean and std from: give both in settings")
-    distance = float(Augment(0, False, mean, std).normalise(plan.stream.data.train_images[:1000]).abs().mean())
-    if distance > FAR:
+    if (distance := _distance(plan.settings, plan.stream.data.train_images)) > FAR:
         raise UsageError(
             f"these images are {distance:.0f} standard deviations from those learned first, on average: "
             "give them in the same scale (0 … 1 or 0 … 255), or set mean and std from the beginning"
         )
+
+
+def _distance(settings: Mapping[str, Any], images: Tensor) -> float:
+    """How many standard deviations images are from the mean, on average over the first of them."""
+    return float(Augment(0, False, settings["mean"], settings["std"]).normalise(images[:1000]).abs().mean())
 
 
 def _take_up(learner: Learner, known: Knowledge) -> None:

@@ -18,6 +18,8 @@ from scommer.record import Record
 class Trained:
     """A network with the weights and batch-norm statistics it was scored with."""
 
+    dtype: str | None = None  # of the images, uint8 or float32, where it is known
+
     def __init__(
         self, network: nn.Module, augment: Augment, class_names: tuple[str, ...], image_shape: tuple[int, ...]
     ) -> None:
@@ -30,6 +32,11 @@ class Trained:
         if x.shape[1:] != self.image_shape:
             given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
             raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")
+        given = str(x.dtype).removeprefix("torch.")
+        if self.dtype and given != self.dtype:
+            raise UsageError(
+                f"these images are {given}, those it has learned are {self.dtype}: give them as those were"
+            )
         return self.respond(x, batch)
 
     @torch.no_grad()
@@ -58,7 +65,9 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
     if name not in memories:
         raise unknown("memory", name, memories)
     weights = under(f"{name}.", tensors)
-    return trained(record.settings, record.stream["classes"], record.stream["image_shape"], weights, device)
+    made = trained(record.settings, record.stream["classes"], record.stream["image_shape"], weights, device)
+    made.dtype = record.stream.get("dtype")  # early records do not tell
+    return made
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

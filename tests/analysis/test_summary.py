@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from rich.console import Console
 
-from scommer.analysis import heatmap
-from scommer.analysis.summary import matrix_table, side_by_side, summary_table
+from scommer.analysis import heatmap, measures
+from scommer.analysis.summary import forgotten_table, matrix_table, side_by_side, summary_table
 from scommer.evaluate import summary
 from scommer.record import Record
 
@@ -244,3 +244,17 @@ def test_figures_are_saved_as_png_and_svg(tmp_path):
         assert len(np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)) > 20  # not blank
     heatmap.save(figure, tmp_path / "heat.svg")
     assert ElementTree.parse(tmp_path / "heat.svg").getroot().tag.endswith("svg")
+
+
+def test_names_of_classes_are_shown_whole_and_as_they_are(make):
+    record = make("er")
+    long = "a very long name of a class [bold], longer than a line of a terminal is wide, and on it goes"
+    record.stream["classes"] = [long] * 6
+    console = Console(width=80, file=io.StringIO(), markup=False)
+    console.print(forgotten_table(record))
+    written = console.file.getvalue()
+    assert "…" not in written
+    lost = measures.forgotten(record.arrays["class_accuracy/working"])
+    assert f"{lost.max():.1f}" in written
+    cells = [line.split("│")[1].strip() for line in written.splitlines() if line.startswith("│")]
+    assert long.replace(" ", "") in "".join(cells).replace(" ", "")

@@ -122,6 +122,17 @@ def test_what_is_no_image_is_left_out_with_a_word(photos: Path) -> None:
     assert len(data.train_labels) + len(data.test_labels) == 15
 
 
+def test_files_that_are_left_out_are_told_where_images_are_only_looked_at(photos: Path) -> None:
+    with pytest.warns(RunWarning, match=r"^a file is left out \(\.txt\)"):
+        assert len(image_files([photos])) == 15
+
+
+def test_a_size_is_a_whole_number(photos: Path) -> None:
+    assert from_folder(photos, size=np.int64(8)).image_shape == (3, 8, 8)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"a size of 8\.5 pixels is impossible: give a whole number"):
+        from_folder(photos, size=8.5)  # type: ignore[arg-type]
+
+
 def test_classes_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
     for name in ("10", "9", "2"):
         put(tmp_path / name / "one.png", int(name), mode="L")

@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from scommer import load_trained, run
 from scommer.cli import main
 from scommer.data import from_folder
+from scommer.errors import UsageError
 from scommer.experiment import Experiment, prepare
 from scommer.lifelong import LifelongClassifier
 from scommer.streams import class_il
@@ -101,6 +103,38 @@ def test_one_bad_image_does_not_take_the_others_with_it(
     beyond.partial_fit(images.astype(np.float32), [i % 2 for i in range(40)]).save(tmp_path / "beyond")
     assert call(monkeypatch, "predict", tmp_path / "beyond", files[0], "--device", "cpu") == 2
     assert "another scale" in capsys.readouterr().err
+
+
+def test_files_are_not_given_to_what_has_learned_something_else(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    files = sorted(digits.rglob("*.png"))[:40]
+    images = np.stack([np.asarray(Image.open(f)) for f in files]) / 255
+    for name, given, words in (
+        ("vectors", images.reshape(40, -1), "has learned vectors"),
+        ("standardised", (images - images.mean()) / images.std() + 0.5, "another scale"),
+    ):
+        model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
+        model.partial_fit(given, [i % 2 for i in range(40)]).save(tmp_path / name)
+        assert call(monkeypatch, "predict", tmp_path / name, files[0], "--device", "cpu") == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_run_is_asked_in_the_form_that_it_has_learned(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    files = sorted(digits.rglob("*.png"))
+    images, labels = np.stack([np.asarray(Image.open(f)) for f in files]), np.arange(len(files)) % 2
+    floats = (images / 255).astype(np.float32)
+    experiment = Experiment(class_il((floats, labels), 1), "sgd", settings={"epochs": 1, "width": 4})
+    record = run(experiment, out=tmp_path, weights=True, device="cpu")
+    assert record.stream["dtype"] == "float32"
+    made = load_trained(tmp_path / record.name)
+    with pytest.raises(UsageError, match="these images are uint8, those it has learned are float32"):
+        made.predict(images)
+    assert call(monkeypatch, "predict", tmp_path / record.name, digits, "--device", "cpu") == 0
+    told = [int(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]
+    assert told == made.predict(floats).tolist()
 
 
 def test_a_renamed_class_is_another_run(digits: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def forgotten_table(record: Record, most: int = 5) -> Table | None:
         return None
     lost, share = measures.forgotten(accuracy), measures.share_of_forgetting(accuracy)
     table = Table(title=f"{record.inference}: most forgotten classes (%)", title_justify="left")
-    table.add_column("class", no_wrap=True)
+    table.add_column("class", overflow="fold")
     for column in ("best", "at the end", "lost", "share of all lost"):
         table.add_column(column, justify="right")
     for c in np.argsort(-lost, kind="stable")[:most]:

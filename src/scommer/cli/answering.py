@@ -49,6 +49,8 @@ def predict(
     answer, names, (channels, height, width) = _answerer(trained.expanduser(), memory, device)
     if channels not in MODES:
         raise UsageError(f"{trained} has learned images of {channels} channels, which files do not have")
+    if height == 1:
+        raise UsageError(f"{trained} has learned vectors, not images: ask it in Python")
     bad = 0
     for start in range(0, len(files), CHUNK):
         read = []
@@ -78,17 +80,23 @@ def _answerer(path: Path, memory: str | None, device: str | None) -> "tuple[Answ
         model = LifelongClassifier.load(path, device=device)
         dtype, shape = model.form_
         scaled = 1 if dtype == "uint8" else 255  # other images are taken to be in 0 … 1
-        _check_scale(path, model.settings_["mean"])
+        _check_scale(path, model.settings_["mean"], model.settings_["std"])
         names = [str(c) for c in model.classes_]
         return lambda x: model.predict_proba((x / scaled).astype(dtype), layout="NHWC"), names, shape
     from scommer.trained import load_trained
 
     made = load_trained(path, memory, str(choose_device(device)))
-    _check_scale(path, made.augment.mean.flatten().tolist())
-    return lambda x: made.logits(x, "NHWC").softmax(1).numpy(), made.class_names, made.image_shape
+    _check_scale(path, made.augment.mean.flatten().tolist(), made.augment.std.flatten().tolist())
+    kind = made.dtype or "uint8"
+    scale = 1 if kind == "uint8" else 255
+    return (
+        lambda x: made.logits((x / scale).astype(kind), "NHWC").softmax(1).numpy(),
+        made.class_names,
+        made.image_shape,
+    )
 
 
-def _check_scale(path: Path, mean: Sequence[float]) -> None:
+def _check_scale(path: Path, mean: Sequence[float], std: Sequence[float]) -> None:
     """Files hold pixels in 0 … 1, with 255 for 1: what was learned must have been so, too."""
-    if not all(0 <= m <= 1 for m in mean):
+    if not all(0 <= m <= 1 for m in mean) or max(std) > 0.51:  # no values in 0 … 1 deviate by more than a half
         raise UsageError(f"{path} has learned images of another scale than files have (0 … 1): ask it in Python")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-console = Console(highlight=False)
+console = Console(highlight=False, markup=False)  # a name may have brackets
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", help="Folder of the data sets (default: $SCOMMER_DATA, then the user's cache)."),

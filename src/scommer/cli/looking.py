@@ -133,20 +133,28 @@ def _several(runs: Path) -> Table | None:
     """A line for each of the runs that are meant, and for those below a folder that are not finished; None for none."""
     from scommer.analysis.selection import changes, load_records, unfinished
     from scommer.analysis.summary import SETTINGS
-    from scommer.record import find
+    from scommer.record import Record, find
 
-    begun = unfinished([runs])
-    records = load_records([runs]) if find(runs) or not (begun or runs.exists()) else []
-    if not records and not begun:
+    begun, damaged = unfinished([runs]), []
+    if runs.exists():
+        records = {}
+        for folder in find(runs):
+            try:
+                records[str(folder.relative_to(runs))] = Record.load(folder)
+            except UsageError:
+                damaged.append(folder)
+    else:  # a pattern, or conditions
+        records = {r.name: r for r in load_records([runs])}
+    if not records and not begun and not damaged:
         return None
     table = Table(*SETTINGS.values(), "minutes", "finished", box=None, header_style="bold underline")
     for column in table.columns[:3]:
         column.justify = "right"
     table.add_column("run, and what was set", overflow="fold")  # to be copied whole
-    for r in sorted(records, key=lambda r: r.name):
+    for place, r in sorted(records.items()):
         scores = r.scores[r.inference]
         cells = [f"{scores[s]['accuracy']:.1f}" if s in scores else "–" for s in SETTINGS]
-        name = "\n  ".join(filter(None, (r.name, changes(r))))
+        name = "\n  ".join(filter(None, (place, changes(r))))
         table.add_row(*cells, f"{r.times['seconds'] / 60:.1f}", r.times["finished"][:10], name)
     for folder in begun:
         try:
@@ -154,7 +162,9 @@ def _several(runs: Path) -> Table | None:
             state = f"{100 * done / total:.0f} %"
         except (OSError, ValueError, LookupError, TypeError):
             state = "damaged"
-        table.add_row("–", "–", "–", state, folder.name)
+        table.add_row("–", "–", "–", state, str(folder.relative_to(runs)))
+    for folder in damaged:
+        table.add_row("–", "–", "–", "damaged", str(folder.relative_to(runs)))
     return table
 
 

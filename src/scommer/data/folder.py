@@ -3,6 +3,7 @@
 import struct
 import warnings
 from collections.abc import Iterable, Sequence
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def from_folder(
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
     files, labels = _listed(train, classes)
     tested, their = _listed(test, classes) if test else ([], [])
-    _tell_of_others(train, *([test] if test else []))
+    _tell_of_others([folder for part in (train, test) if part for folder in _folders(part)])
     images = read_images([*files, *tested], None, size)
     n = len(files)
     held_out = (images[n:], np.array(their)) if test else (None, None)
@@ -62,6 +63,8 @@ def image_files(places: Iterable[Path]) -> list[Path]:
         below = _below(place) if place.is_dir() else [place]
         if not below:
             raise UsageError(f"{place} has no images ({', '.join(sorted(SUFFIXES))})")
+        if place.is_dir():
+            _tell_of_others([place])
         found += below
     return found
 
@@ -73,8 +76,10 @@ def read_images(
 
     Without `channels` they are grey if all are, else RGB.
     """
-    if isinstance(size, int):
-        size = (size, size)
+    if size is not None and not isinstance(size, tuple):
+        if not hasattr(size, "__index__"):
+            raise UsageError(f"a size of {size!r} pixels is impossible: give a whole number")
+        size = (index(size), index(size))
     if size and min(size) < 1:
         raise UsageError(f"a size of {size[0]} pixels is impossible: give 1 or more")
     images = [_read(path, MODES[channels] if channels else None, size) for path in files]
@@ -160,10 +165,9 @@ def _shown(path: Path, folder: Path) -> bool:
     return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def _tell_of_others(*parts: Path) -> None:
-    """Warns of what lies beside the images of the classes and is none that is known."""
-    classes = [folder for part in parts for folder in _folders(part)]
-    found = (path for folder in classes for path in folder.rglob("*") if _shown(path, folder))
+def _tell_of_others(folders: Sequence[Path]) -> None:
+    """Warns of what lies beside the images in these folders and is none that is known."""
+    found = (path for folder in folders for path in folder.rglob("*") if _shown(path, folder))
     others = [path for path in found if path.suffix.lower() not in SUFFIXES]
     if others:
         kinds = ", ".join(sorted({path.suffix.lower() or "no ending" for path in others})[:5])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from operator import index
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from scommer.data import Dataset, from_arrays
 from scommer.errors import UsageError, unknown
+
+Kind = Literal["class-il", "gcil"]
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,20 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("train", "test"):
             given = getattr(self, name)
-            indices = given if isinstance(given, Tensor) else torch.from_numpy(np.asarray(given))
+            try:
+                indices = given if isinstance(given, Tensor) else torch.from_numpy(np.asarray(given))
+            except TypeError:
+                indices = torch.zeros(1, 1)
             kind = indices.dtype.is_floating_point or indices.dtype == torch.bool
             if indices.dim() != 1 or (kind and len(indices)):  # of an empty list it tells nothing
                 raise UsageError(f"{name} of a task are the numbers of its images: give a list of whole numbers")
             object.__setattr__(self, name, indices.long())
+        try:
+            object.__setattr__(self, "classes", tuple(index(c) for c in self.classes))
+        except TypeError:
+            raise UsageError("the classes of a task are their numbers: give a tuple of whole numbers") from None
+        if not self.classes:
+            raise UsageError("a task has no classes: name those of its images")
 
 
 @dataclass(frozen=True)
@@ -42,12 +53,18 @@ class Stream:
     """
 
     name: str
-    kind: Literal["class-il", "gcil"]
+    kind: Kind
     data: Dataset
     tasks: tuple[Task, ...]
     validation: float = 0.0  # share of the training images that takes the place of the test images
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise unknown("kind of stream", self.kind, get_args(Kind))
+        if not isinstance(self.data, Dataset):
+            raise UsageError(f"the data of a stream is a {type(self.data).__name__}: make a Dataset with from_arrays")
+        if not isinstance(self.tasks, tuple) or not all(isinstance(task, Task) for task in self.tasks):
+            raise UsageError("the tasks of a stream are a tuple of Task")
         if not self.tasks:
             raise UsageError(f"{self.name} has no tasks: give at least one")
         for i, task in enumerate(self.tasks, 1):
@@ -62,6 +79,12 @@ class Stream:
                     raise UsageError(
                         f"task {i} of {self.name} has {what} from {int(numbers.min())} to {int(numbers.max())}: "
                         f"there are those from 0 to {end - 1}"
+                    )
+            for indices, labels in ((task.train, self.data.train_labels), (task.test, self.data.test_labels)):
+                strange = set(labels[indices].unique().tolist()) - set(task.classes)
+                if strange and self.kind == "class-il":
+                    raise UsageError(
+                        f"task {i} of {self.name} has images of class {min(strange)}, which is none of its classes"
                     )
 
     def check_scored(self) -> None:
