@@ -127,6 +127,13 @@ def test_files_that_are_left_out_are_told_where_images_are_only_looked_at(photos
         assert len(image_files([photos])) == 15
 
 
+def test_images_that_cannot_be_read_are_named_at_once(photos: Path) -> None:
+    for i in range(6):
+        (photos / "blue" / f"broken{i}.png").write_bytes(b"no image")
+    with pytest.raises(UsageError, match=r"cannot read 6 of 21 images, which are (.*broken\d\.png,? ){5}…: mend"):
+        from_folder(photos)
+
+
 def test_a_size_is_a_whole_number(photos: Path) -> None:
     assert from_folder(photos, size=np.int64(8)).image_shape == (3, 8, 8)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"a size of 8\.5 pixels is impossible: give a whole number"):

@@ -82,7 +82,17 @@ def read_images(
         size = (index(size), index(size))
     if size and min(size) < 1:
         raise UsageError(f"a size of {size[0]} pixels is impossible: give 1 or more")
-    images = [_read(path, MODES[channels] if channels else None, size) for path in files]
+    images, broken = [], {}
+    for path in files:
+        try:
+            images.append(_read(path, MODES[channels] if channels else None, size))
+        except UsageError as e:  # all are named at once
+            broken[path] = e
+    if len(broken) == 1:
+        raise next(iter(broken.values()))
+    if broken:
+        named = ", ".join(map(str, list(broken)[:5])) + (" …" if len(broken) > 5 else "")
+        raise UsageError(f"cannot read {len(broken)} of {len(files)} images, which are {named}: mend or remove them")
     most = max(image.shape[2] for image in images)
     images = [image.repeat(most // image.shape[2], axis=2) for image in images]  # grey among coloured ones
     for path, image in zip(files, images, strict=True):
