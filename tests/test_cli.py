@@ -200,6 +200,13 @@ def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture
     assert call(capsys, "show", str(folders[0]))[0] == 0
 
 
+def test_runs_of_one_name_in_two_folders_are_both_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for part in ("a", "b"):
+        call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path / part))
+    for chosen in (tmp_path, f"{tmp_path}@method=sgd", tmp_path / "*"):
+        assert call(capsys, "show", str(chosen))[1].count("s-digits-sgd-seed0-") == 2
+
+
 def test_a_damaged_record_is_told_among_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for seed in ("0", "1"):
         call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--seed", seed, "--out", str(tmp_path / seed))

@@ -1,7 +1,7 @@
 """What a classifier knows after its tasks, and the file that carries it from one process to another."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -48,11 +48,10 @@ class Knowledge:
         return np.isin(self.classes, [c for task in self.history for c in task["classes"]])
 
 
-def widened(
-    known: Knowledge, init: Mapping[str, Any], names: Sequence[str], mind: Mind, device: torch.device
-) -> Knowledge:
+def widened(known: Knowledge, init: Mapping[str, Any], mind: Mind, device: torch.device) -> Knowledge:
     """What is known, with room for as many classes as a new mind has; those that are new begin as they do there."""
-    before, now = len(known.answering.class_names), len(names)
+    names = [str(c) for c in classes_of(init["classes"])]
+    before, now = len(known.classes), len(names)
     fresh = {f"mind/{name}": t for name, t in mind.tensors().items()}
     state = {name: _widened(name, t, fresh.get(name, t), before, now) for name, t in known.state.items()}
     begun = mind.working.weights.named(mind.working.network)

@@ -144,18 +144,17 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             init = self._unchanged(self._known)
             more = extended(init["classes"], classes)
             if self._known:
-                init, names = {**init, "classes": more}, [str(c) for c in classes_of(more)]
-                self._known = self._widened(self._known, init, names)
+                self._known = self._widened(self._known, {**init, "classes": more})
             self.classes = more
         return self
 
-    def _widened(self, known: Knowledge, init: dict[str, Any], names: list[str]) -> Knowledge:
+    def _widened(self, known: Knowledge, init: dict[str, Any]) -> Knowledge:
         method, training = presets.resolve(
             presets.DEFAULT, init["method"], init["buffer"], init["variant"], known.settings
         )
         image = torch.zeros(known.form[1], dtype=getattr(torch, known.form[0]))
-        fresh = method.mind(Workshop(image, len(names), training, init["buffer"], init["seed"]))
-        return knowledge.widened(known, init, names, fresh, choose_device(self.device))
+        fresh = method.mind(Workshop(image, len(classes_of(init["classes"])), training, init["buffer"], init["seed"]))
+        return knowledge.widened(known, init, fresh, choose_device(self.device))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -285,7 +284,7 @@ def _images(images: Array, layout: Layout, known: Knowledge | None) -> NDArray[A
 
 def _probabilities(known: Knowledge, images: Array, layout: Layout) -> NDArray[np.float32]:
     x = torch.from_numpy(_images(images, layout, known))
-    if (distance := _distance(known.settings, x)) > FAR:
+    if (distance := _distance(known.answering.augment, x)) > FAR:
         warnings.warn(
             f"these images are {distance:.0f} standard deviations from those learned, on average: "
             "were they given in another scale (0 … 1 or 0 … 255)?",
@@ -308,16 +307,17 @@ def _check_images(plan: Plan, first: bool) -> None:
     """Refuses images that cannot be normalised, or are of another scale than those before."""
     if first and min(plan.settings["std"]) <= FLAT:
         raise UsageError("the first images are too much alike to learn mean and std from: give both in settings")
-    if (distance := _distance(plan.settings, plan.stream.data.train_images)) > FAR:
+    usual = Augment(0, False, plan.settings["mean"], plan.settings["std"])
+    if (distance := _distance(usual, plan.stream.data.train_images)) > FAR:
         raise UsageError(
             f"these images are {distance:.0f} standard deviations from those learned first, on average: "
             "give them in the same scale (0 … 1 or 0 … 255), or set mean and std from the beginning"
         )
 
 
-def _distance(settings: Mapping[str, Any], images: Tensor) -> float:
+def _distance(augment: Augment, images: Tensor) -> float:
     """How many standard deviations images are from the mean, on average over the first of them."""
-    return float(Augment(0, False, settings["mean"], settings["std"]).normalise(images[:1000]).abs().mean())
+    return float(augment.normalise(images[:1000].to(augment.mean.device)).abs().mean())
 
 
 def _take_up(learner: Learner, known: Knowledge) -> None:

@@ -28,16 +28,15 @@ class Trained:
 
     def logits(self, images: Array, layout: Layout = "auto", batch: int = 500) -> Tensor:
         """Logits [N, C] of raw images, in the form in which the stream's images were given."""
-        x = torch.from_numpy(as_images(images, layout=layout))
+        x = as_images(images, layout=layout)
         if x.shape[1:] != self.image_shape:
             given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
             raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")
-        given = str(x.dtype).removeprefix("torch.")
-        if self.dtype and given != self.dtype:
+        if self.dtype and x.dtype != self.dtype:
             raise UsageError(
-                f"these images are {given}, those it has learned are {self.dtype}: give them as those were"
+                f"these images are {x.dtype}, those it has learned are {self.dtype}: give them as those were"
             )
-        return self.respond(x, batch)
+        return self.respond(torch.from_numpy(x), batch)
 
     @torch.no_grad()
     def respond(self, x: Tensor, batch: int = 500) -> Tensor:

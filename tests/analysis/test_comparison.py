@@ -90,7 +90,7 @@ def test_precisions_that_differ_are_told(make):
     for run, precision in zip([*a, *b], ("tf32", "bf16", "bf16", "bf16"), strict=True):
         run.device = {**run.device, "precision": precision}
     (found,) = compare(a, b)
-    assert "Precisions: A has bf16, tf32, B bf16." in notes(found)
+    assert "Precisions: A has bf16/tf32, B bf16." in notes(found)
     (found,) = compare(a[1:], b[1:])
     assert not any("Precisions" in note for note in notes(found))
 

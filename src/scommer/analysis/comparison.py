@@ -109,7 +109,7 @@ def _compare(stream: str, a: Group, b: Group) -> Comparison:
 
 
 def _precisions(records: Sequence[Record]) -> str:
-    return ", ".join(sorted({r.device.get("precision", "") for r in records}))
+    return "/".join(sorted({r.device.get("precision", "") for r in records}))
 
 
 def _labels(a: Group, b: Group) -> tuple[str, str]:
@@ -117,7 +117,7 @@ def _labels(a: Group, b: Group) -> tuple[str, str]:
     both = [g.records[0] for g in (a, b)]
     ours, theirs = (label(r, both) for r in both)
     if ours == theirs:
-        one, other = ("/".join(sorted({r.device.get("precision", "") for r in g.records})) for g in (a, b))
+        one, other = (_precisions(g.records) for g in (a, b))
         if one != other:
             return f"{ours}, {one}", f"{theirs}, {other}"
     return ours, theirs
@@ -151,7 +151,7 @@ def notes(one: Comparison) -> list[str]:
         lines.append(f"Too few pairs: only seed {one.seeds[0]} is in both, and an interval needs at least two.")
     elif n < FEW:
         lines.append(f"Few pairs ({n}): the interval holds only if differences between seeds are normal.")
-    if one.precisions[0] != one.precisions[1] or "," in one.precisions[0]:
+    if one.precisions[0] != one.precisions[1] or "/" in one.precisions[0]:
         lines.append(f"Precisions: A has {one.precisions[0]}, B {one.precisions[1]}.")
     for side, seeds in zip("AB", one.alone, strict=True):
         if seeds:

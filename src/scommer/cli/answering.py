@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,22 +79,21 @@ def _answerer(path: Path, memory: str | None, device: str | None) -> "tuple[Answ
         if memory:
             raise UsageError("--memory is for runs: a classifier answers with one memory")
         model = LifelongClassifier.load(path, device=device)
-        dtype, shape = model.form_
-        scaled = 1 if dtype == "uint8" else 255  # other images are taken to be in 0 … 1
         _check_scale(path, model.settings_["mean"], model.settings_["std"])
-        names = [str(c) for c in model.classes_]
-        return lambda x: model.predict_proba((x / scaled).astype(dtype), layout="NHWC"), names, shape
+        dtype, shape = model.form_
+        return _scaled(partial(model.predict_proba, layout="NHWC"), dtype), [str(c) for c in model.classes_], shape
     from scommer.trained import load_trained
 
     made = load_trained(path, memory, str(choose_device(device)))
     _check_scale(path, made.augment.mean.flatten().tolist(), made.augment.std.flatten().tolist())
-    kind = made.dtype or "uint8"
-    scale = 1 if kind == "uint8" else 255
-    return (
-        lambda x: made.logits((x / scale).astype(kind), "NHWC").softmax(1).numpy(),
-        made.class_names,
-        made.image_shape,
-    )
+    dtype = made.dtype or "uint8"  # early records do not tell
+    return _scaled(lambda x: made.logits(x, "NHWC").softmax(1).numpy(), dtype), made.class_names, made.image_shape
+
+
+def _scaled(answer: "Answer", dtype: str) -> "Answer":
+    """Asks with pixels of files as they were learned: as they are, or in 0 … 1."""
+    scale = 1 if dtype == "uint8" else 255
+    return lambda x: answer((x / scale).astype(dtype))
 
 
 def _check_scale(path: Path, mean: Sequence[float], std: Sequence[float]) -> None:

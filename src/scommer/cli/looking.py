@@ -137,21 +137,21 @@ def _several(runs: Path) -> Table | None:
 
     begun, damaged = unfinished([runs]), []
     if runs.exists():
-        records = {}
+        records = []
         for folder in find(runs):
             try:
-                records[str(folder.relative_to(runs))] = Record.load(folder)
+                records.append((str(folder.relative_to(runs)), Record.load(folder)))
             except UsageError:
                 damaged.append(folder)
     else:  # a pattern, or conditions
-        records = {r.name: r for r in load_records([runs])}
+        records = [(r.name, r) for r in load_records([runs])]
     if not records and not begun and not damaged:
         return None
     table = Table(*SETTINGS.values(), "minutes", "finished", box=None, header_style="bold underline")
     for column in table.columns[:3]:
         column.justify = "right"
     table.add_column("run, and what was set", overflow="fold")  # to be copied whole
-    for place, r in sorted(records.items()):
+    for place, r in sorted(records, key=lambda pair: pair[0]):
         scores = r.scores[r.inference]
         cells = [f"{scores[s]['accuracy']:.1f}" if s in scores else "–" for s in SETTINGS]
         name = "\n  ".join(filter(None, (place, changes(r))))

@@ -42,9 +42,9 @@ def from_folder(
     classes = [path.name for path in _folders(train)]
     if len(classes) < 2:
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
-    files, labels = _listed(train, classes)
-    tested, their = _listed(test, classes) if test else ([], [])
-    _tell_of_others([folder for part in (train, test) if part for folder in _folders(part)])
+    files, labels, others = _listed(train, classes)
+    tested, their, more = _listed(test, classes) if test else ([], [], [])
+    _tell_of(others + more)
     images = read_images([*files, *tested], None, size)
     n = len(files)
     held_out = (images[n:], np.array(their)) if test else (None, None)
@@ -57,15 +57,16 @@ def from_folder(
 def image_files(places: Iterable[Path]) -> list[Path]:
     """Files as they are given, and all images below the folders among them, in the order of their names."""
     found: list[Path] = []
+    left_out: list[Path] = []
     for place in places:
         if not place.exists():
             raise UsageError(f"there is no file or folder {place}")
-        below = _below(place) if place.is_dir() else [place]
+        below, others = _below(place) if place.is_dir() else ([place], [])
         if not below:
             raise UsageError(f"{place} has no images ({', '.join(sorted(SUFFIXES))})")
-        if place.is_dir():
-            _tell_of_others([place])
         found += below
+        left_out += others
+    _tell_of(left_out)
     return found
 
 
@@ -149,37 +150,37 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: (int(path.name) if numbers else 0, path.name))
 
 
-def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]]:
-    """The files of each class and their labels."""
+def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int], list[Path]]:
+    """The files of each class and their labels, and what else lies there."""
     strange = next((path for path in _folders(folder) if path.name not in classes), None)
     if strange:
         raise UsageError(f"{strange} is of a class that has no folder for training: remove it, or add one")
     files: list[Path] = []
     labels: list[int] = []
+    left_out: list[Path] = []
     for c, name in enumerate(classes):
-        below = _below(folder / name)
+        below, others = _below(folder / name)
         if not below:
             raise UsageError(f"{folder / name} has no images: add some, or remove the class")
         files += below
         labels += [c] * len(below)
-    return files, labels
+        left_out += others
+    return files, labels, left_out
 
 
-def _below(folder: Path) -> list[Path]:
-    """All images below a folder, in the order of their names; hidden ones are left out."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and _shown(path, folder))
+def _below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """All images below a folder, in the order of their names, and other files; hidden ones are neither."""
+    images: list[Path] = []
+    others: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            (images if path.suffix.lower() in SUFFIXES else others).append(path)
+    return images, others
 
 
-def _shown(path: Path, folder: Path) -> bool:
-    """Whether it is a file below a folder that is not hidden."""
-    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def _tell_of_others(folders: Sequence[Path]) -> None:
-    """Warns of what lies beside the images in these folders and is none that is known."""
-    found = (path for folder in folders for path in folder.rglob("*") if _shown(path, folder))
-    others = [path for path in found if path.suffix.lower() not in SUFFIXES]
-    if others:
-        kinds = ", ".join(sorted({path.suffix.lower() or "no ending" for path in others})[:5])
-        how_many = "a file is" if len(others) == 1 else f"{len(others)} files are"
-        warnings.warn(f"{how_many} left out ({kinds}), such as {others[0]}", RunWarning, stacklevel=3)
+def _tell_of(left_out: Sequence[Path]) -> None:
+    """Warns of files that are no images of a known kind."""
+    if left_out:
+        kinds = ", ".join(sorted({path.suffix.lower() or "no ending" for path in left_out})[:5])
+        how_many = "a file is" if len(left_out) == 1 else f"{len(left_out)} files are"
+        warnings.warn(f"{how_many} left out ({kinds}), such as {left_out[0]}", RunWarning, stacklevel=3)

@@ -107,10 +107,9 @@ def _leader(name: str, sets: Sequence[Group]) -> list[str]:
     if len(sets) < 2:
         return []
     ends = [scored(g, g.inference, "class_il", "accuracy") for g in sets]
-    best, second = sorted(range(len(sets)), key=lambda i: -float(np.mean(ends[i])))[:2]
-    told = [
-        f"{sets[i].label} ({spread(ends[i]).text} % {f'over {n} seeds' if n > 1 else 'with one seed'})"
-        for i in (best, second)
-        for n in [len(ends[i])]
-    ]
-    return [f"On {name}, {told[0]} has the highest mean Class-IL accuracy, before {told[1]}."]
+    best, second = sorted(zip(sets, ends, strict=True), key=lambda pair: -float(np.mean(pair[1])))[:2]
+    return [f"On {name}, {_end(*best)} has the highest mean Class-IL accuracy, before {_end(*second)}."]
+
+
+def _end(group: Group, seeds: Sequence[float]) -> str:
+    return f"{group.label} ({spread(seeds).text} % {f'over {len(seeds)} seeds' if len(seeds) > 1 else 'with one seed'})"
