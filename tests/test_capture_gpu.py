@@ -127,17 +127,26 @@ def test_other_ways_down_are_captured_too(settings: dict[str, Any]) -> None:
     assert (graph - plain).norm() / plain.norm() < 1e-4
 
 
-def test_on_a_gpu_a_step_is_what_it_is_on_a_cpu() -> None:
-    """The fused kernels against the plain path, through a whole network: one step, without draws."""
-    settings = {"pad": 0, "dropout": "none", "network": "resnet18", "width": 16, "active": [0.9, 0.9, 0.9, 0.8]}
-    made, training = resolve("s-digits", "scommer", 30, "official", settings)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}],
+    ids=str,
+)
+def test_on_a_gpu_a_step_is_what_it_is_on_a_cpu(settings: dict[str, Any]) -> None:
+    """The fused kernels against the plain path, through a whole network and its long-term memory.
+
+    Draws leave no choice: the second step recalls all that the first left, the first units alone may be retained,
+    and every step is consolidated.
+    """
+    sure = {"pad": 0, "r": 1.0, "network": "resnet18", "width": 16, "active": [0.9, 0.9, 0.9, 0.8]}
+    made, training = resolve("s-digits", "scommer", 64, "official", sure | settings)
     stream = class_il(load("digits"), tasks=5)
     both = [
-        advance(Learner(stream, made, training, buffer=30, seed=1, device=device, capture=False), 1)
+        advance(Learner(stream, made, training, buffer=64, seed=1, device=device, capture=False), 2)
         for device in ("cpu", "cuda")
     ]
-    for name in ("theta", "statistics"):
-        cpu, gpu = (s[f"mind/working/{name}"] for s in both)
+    for name in ("working/theta", "working/statistics", "long_term/theta", "long_term/statistics"):
+        cpu, gpu = (s[f"mind/{name}"] for s in both)
         assert (cpu - gpu).norm() / cpu.norm() < 1e-4
 
 

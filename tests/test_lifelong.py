@@ -179,6 +179,14 @@ def test_training_that_goes_astray_changes_nothing(stream: Stream) -> None:
         assert np.array_equal(model.predict_proba(images), before)
 
 
+def test_training_that_diverges_is_told_of(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(10, seed=1, settings={**SETTINGS, "gamma": 100.0}, device="cpu")
+    with pytest.warns(RunWarning, match=r"diverges, to a mean loss of \d\d+"):
+        model.partial_fit(images, labels)
+    assert model.history_[-1]["loss"] > 5 * np.log(10)
+
+
 def test_images_of_another_scale_are_refused(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, "er", settings={"epochs": 1}, device="cpu").partial_fit(

@@ -223,6 +223,8 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise RunError(
                     f"training went astray: lower the learning rate (now lr = {plan.training.lr}), or check the images"
                 )
+        if trouble := learner.astray():
+            watch.warn(trouble)
         told = {
             "images": len(y), "classes": classes[list(stream.tasks[0].classes)].tolist(),
             "loss": learner.curve[-1], "seconds": round(time.monotonic() - began, 2), "finished": records.now(),

@@ -47,9 +47,10 @@ class Run:
         log: str | None,
     ) -> None:
         e = plan.experiment
-        self.plan, self.folder = plan, folder
+        self.plan, self.watch, self.folder = plan, watch, folder
         self.record: Record | None = None
         self.failure: ScommerError | None = None
+        self.warned = False  # that it diverges
         self.learner = Learner(
             plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
             device=device, precision=precision, capture=capture,
@@ -71,6 +72,9 @@ class Run:
     def note(self, moment: Moment) -> None:
         """Logs what a moment brought: the loss of an epoch, the accuracies after a task."""
         learner = self.learner
+        if moment == "epoch" and not self.warned and (trouble := learner.astray()):
+            self.watch.warn(f"{self.plan.name}, task {learner.task + 1}, epoch {learner.epoch}: {trouble}")
+            self.warned = True
         if not self.log or moment == "step":
             return
         values = {}

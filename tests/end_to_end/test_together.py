@@ -68,6 +68,15 @@ def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     assert_same(Record.load(folder), run(good))
 
 
+def test_a_run_that_diverges_is_told_of_once(recwarn: pytest.WarningsRecorder) -> None:
+    wild = Experiment("s-digits", "sgd", settings={**QUICK, "lr": 20.0})
+    diverged, _ = run_together([wild, Experiment("s-digits", "sgd", settings=QUICK)])
+    (told,) = (str(w.message) for w in recwarn if issubclass(w.category, RunWarning))
+    first = int(np.argmax(diverged.arrays["loss"] > 5 * np.log(10)))
+    when, loss = f"task {first // 2 + 1}, epoch {first % 2 + 1}", diverged.arrays["loss"][first]
+    assert told.startswith(f"{diverged.name}, {when}: training diverges, to a mean loss of {loss:.1f} in")
+
+
 class Stopping(Watch):
     """Asks for a stop after a few steps, and hears what is warned of."""
 
