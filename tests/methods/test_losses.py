@@ -291,6 +291,18 @@ def test_scommer_can_drop_units_in_replay_too():
     twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
 
 
+@pytest.mark.parametrize(
+    ("settings", "agree"), [({}, True), ({"joint_batch": True}, False), ({"replay_dropout": True}, False)]
+)
+def test_memories_of_equal_weights_agree_on_recalled_images_as_published_but_not_by_the_text(settings, agree):
+    """Where they do not, working memory is asked for what it does not have, whatever its weights: the text diverges."""
+    losses = []
+    for gamma in (0.0, 1.0):
+        method = SCoMMER(**CODING | {"gamma": gamma}, **settings)
+        losses.append(method.loss(method.mind(WORKSHOP), TASK, (FIRST,)).loss.item())
+    assert (abs(losses[1] - losses[0]) < 1e-6) == agree
+
+
 def test_scommer_drops_units_of_every_stage_where_asked():
     method = SCoMMER(**CODING, dropout="all")
     mind = mind_of(method)
