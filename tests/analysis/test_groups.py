@@ -61,6 +61,23 @@ def test_what_was_changed_is_named_beside_other_methods_and_alone_too(make):
     assert [g.label for g in groups([run("er", epochs=1), run("sgd", epochs=1)])] == ["SGD", "ER"]
 
 
+def test_the_usual_variant_goes_without_saying_and_the_preset_comes_first(make):
+    def run(variant="official", method="scommer", **change):
+        record = make(method, settings=presets.as_dict(*presets.resolve("s-made", method, 30, variant, change)))
+        record.experiment["variant"] = variant
+        return record
+
+    runs = [run("paper"), run(ramp=False), run(), run(activate="block"), run(method="er")]
+    for order in (runs, runs[::-1]):
+        assert [g.label for g in groups(order)] == [
+            "ER",
+            "SCoMMER, preset",
+            "SCoMMER, activate block",
+            "SCoMMER, ramp false",
+            "SCoMMER, variant paper",
+        ]
+
+
 def test_what_cannot_be_set_side_by_side_is_refused(make):
     with pytest.raises(UsageError, match="several streams \\(s-made, s-other\\)"):
         groups([make(), make(stream="s-other")])

@@ -22,6 +22,7 @@ def test_recency_bias_is_the_last_task_over_the_mean_of_the_earlier_ones():
     by_task = [0.16, 0.24, 0.60]
     assert measures.recency_bias(p, [[0, 1], [2, 3], [4, 5]]) == pytest.approx(by_task[2] / np.mean(by_task[:2]))
     assert measures.recency_bias(np.full(6, 1 / 6), [[0, 1], [2, 3], [4, 5]]) == pytest.approx(1)
+    assert np.isnan(measures.recency_bias(np.array([0, 0, 0, 0, 0.5, 0.5]), [[0, 1], [2, 3], [4, 5]]))
 
 
 def test_a_class_that_comes_back_counts_by_its_last_appearance():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scommer.analysis.measures import array
-from scommer.analysis.selection import PRESET, changed
+from scommer.analysis.selection import PRESET, changed, changes
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.presets import written
@@ -15,6 +15,7 @@ from scommer.record import Record
 
 NAMES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der++": "DER++", "cls-er": "CLS-ER", "scommer": "SCoMMER"}
 FACTS = ("buffer", "variant", "validation")  # of an experiment, beside stream, method and seed
+USUAL = {"variant": "official", "validation": 0.0}  # go without saying
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class Group:
 
 
 def groups(records: Sequence[Record]) -> list[Group]:
-    """Runs of one stream by method and settings, in the order of METHODS, under names that tell them apart."""
+    """Runs of one stream by method and settings, under names that tell them apart.
+
+    Methods are in the order of METHODS, and of each the preset comes first.
+    """
     if not records:
         raise UsageError("there are no runs to look at")
     streams = {r.stream["name"] for r in records}
@@ -78,10 +82,10 @@ def groups(records: Sequence[Record]) -> list[Group]:
     return [Group(label(runs[0], [other[0] for other in sets]), tuple(runs)) for runs in sets]
 
 
-def _order(runs: list[Record]) -> tuple[int, str, int]:
+def _order(runs: list[Record]) -> tuple[int, str, int, str]:
     e = runs[0].experiment
     rank = list(METHODS).index(e["method"]) if e["method"] in METHODS else len(METHODS)
-    return rank, e["method"], e.get("buffer") or 0
+    return rank, e["method"], e.get("buffer") or 0, changes(runs[0])
 
 
 def label(record: Record, others: Sequence[Record]) -> str:
@@ -93,7 +97,7 @@ def label(record: Record, others: Sequence[Record]) -> str:
     parts = [NAMES.get(method, method)]
     for fact in FACTS:
         held = {r.experiment.get(fact) for r in others} - {None}
-        if len(held) > 1 and record.experiment.get(fact) is not None:
+        if len(held) > 1 and record.experiment.get(fact) not in (None, USUAL.get(fact)):
             parts.append(f"{fact} {record.experiment[fact]}")
     rivals = [r.settings for r in others if all(r.experiment.get(k) == record.experiment.get(k) for k in FACTS)
               and r.experiment["method"] == method]  # fmt: skip

@@ -27,7 +27,7 @@ def recency_bias(class_probability: np.ndarray, tasks: list[list[int]]) -> float
     """
     last, final = last_seen(tasks, len(class_probability)), len(tasks) - 1
     recent, earlier = last == final, (last >= 0) & (last < final)
-    if not recent.any() or not earlier.any():
+    if not recent.any() or not class_probability[earlier].any():  # or no earlier class is ever thought of
         return float("nan")
     return float(class_probability[recent].mean() / class_probability[earlier].mean())
 

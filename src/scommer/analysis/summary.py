@@ -58,9 +58,14 @@ def measures_table(record: Record) -> Table | None:
     for name in names:
         table.add_column(name, justify="right")
     for memory, found in by_memory.items():
-        cells = [f"{found[n]:.{1 if '%' in n else 3}f}" if n in found else "–" for n in names]
+        cells = [_measure(found[n], 1 if "%" in n else 3) if n in found else "–" for n in names]
         table.add_row(memory, *cells, style="bold" if memory == record.inference else "")
     return table
+
+
+def _measure(value: float, digits: int) -> str:
+    """Whole where it is large: a bias can be of any size."""
+    return f"{value:.{digits if value < 1000 else 0}f}"
 
 
 def forgotten_table(record: Record, most: int = 5) -> Table | None:
