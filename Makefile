@@ -1,4 +1,4 @@
-# make demo: the main job on embedded data. make test: every test. Both do all the set-up.
+# make demo: the main job on embedded data. make test: the tests. Both do all the set-up.
 PYTHON ?= python3
 BIN := .venv/bin
 
