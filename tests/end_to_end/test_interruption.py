@@ -33,10 +33,12 @@ RUN = [
 
 @pytest.fixture(autouse=True)
 def _heard() -> Iterator[None]:
-    """Ctrl-C is heard, as in a terminal, even where the tests run in the background of a script."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Stops are heard, as in a terminal, even where the tests run in the background or under nohup."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def start(out: Path, seeds: tuple[int, ...] = (0,), **options: object) -> subprocess.Popen[str]:
