@@ -206,6 +206,17 @@ def test_images_of_another_scale_are_refused(stream: Stream) -> None:
     )
 
 
+def test_images_in_another_scale_are_answered_with_a_warning(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    pixels = images.float().numpy() / 255
+    model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(pixels, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(pixels)
+    with pytest.warns(RunWarning, match="standard deviations from those learned, on average: were they given"):
+        model.predict(255 * pixels)
+
+
 def test_settings_follow_the_first_images_and_stay() -> None:
     rng = np.random.default_rng(0)
     bright = rng.integers(150, 255, (40, 8, 8), dtype=np.uint8)
@@ -535,14 +546,3 @@ def test_answers_go_on_while_classes_are_added(stream: Stream) -> None:
             model.add_classes(1)
         assert set(answers.result()) == {(8,)}
     assert len(model.classes_) > 2
-
-
-def test_images_in_another_scale_are_answered_with_a_warning(stream: Stream) -> None:
-    images, labels = tasks(stream)[0]
-    pixels = images.float().numpy() / 255
-    model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(pixels, labels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.predict(pixels)
-    with pytest.warns(RunWarning, match="standard deviations from those learned, on average: were they given"):
-        model.predict(255 * pixels)

@@ -11,6 +11,7 @@ import pytest
 from scommer import presets
 from scommer.errors import UsageError
 from scommer.methods import METHODS
+from scommer.methods.scommer import SCoMMER
 from scommer.streams import STREAMS
 from scommer.training import Training
 
@@ -62,9 +63,10 @@ BASELINES = [
     ("gcil-longtail", "cls-er", 500, 100, {"lr": 0.1, "reg": 0.1, "r_stable": 0.6, "r_plastic": 0.7}),
 ]
 
-# notes.md, section 1, where the text and the published implementation say different things: text, implementation
+# notes.md, section 1: what the text and the published implementation say
 VARIANTS = {
     "pi_h": (0.5, [0.5, 0.5, 5.0, 5.0]),
+    "warmup": (30, 30),  # the text has no value
     "joint_batch": (True, False),  # one loss over the interleaved batch; two passes, two means
     "replay_dropout": (True, False),  # only the counter is disabled; neither dropout nor counting
     "ramp": (False, True),  # α = 0.999; min(1 - 1/(step + 1), 0.999)
@@ -73,11 +75,19 @@ VARIANTS = {
     "initial_p_h": ("random", "first"),
     "mask_choice": ("unit", "class"),  # where P_s[y] > 0; where the row's sum is > 0
     "refresh_at_task_end": (False, True),
+    "heterogeneous_draw": ("sample", "batch"),
+    "semantic_draw": ("sample", "batch"),
+    "alpha": (0.999, 0.999),
+    "statistics": ("replay", "replay"),
+    "dropout": ("last", "last"),
+    "offer": ("every_epoch", "every_epoch"),
+    "batch": (32, 32),
+    "replay": (32, 32),
+    "momentum": (0.0, 0.0),
+    "weight_decay": (0.0, 0.0),
+    "drop_last": (True, True),
+    "answer": ("long_term", "long_term"),
 }
-OFFICIAL = {  # notes.md, section 1: what only the published implementation says
-    "warmup": 30, "heterogeneous_draw": "batch", "semantic_draw": "batch", "statistics": "replay",
-    "offer": "every_epoch", "drop_last": True, "dropout": "last", "answer": "long_term",
-}  # fmt: skip
 
 
 def settings(stream, method="scommer", buffer=200, variant="official", **overrides):
@@ -129,12 +139,42 @@ def test_every_method_trains_in_the_same_way(stream, method, variant):
 def test_variants_differ_where_the_text_and_the_implementation_do(stream, buffer):
     paper, official = (settings(stream, buffer=buffer, variant=v) for v in ("paper", "official"))
     expect(paper, {name: text for name, (text, _) in VARIANTS.items()})
-    expect(official, {name: published for name, (_, published) in VARIANTS.items()} | OFFICIAL)
+    expect(official, {name: published for name, (_, published) in VARIANTS.items()})
+
+
+def test_a_variant_sets_every_such_point_and_a_cell_of_the_paper_none():
+    found = tables()
+    for kind, variant in enumerate(("paper", "official")):
+        assert found["variant"][variant]["scommer"] == {name: said[kind] for name, said in VARIANTS.items()}
+    for stream in CIFAR_STREAMS:
+        cell = found["cell"][stream]["scommer"]
+        for table in (cell, *(inner for inner in cell.values() if isinstance(inner, dict))):
+            assert not set(VARIANTS) & set(table)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_was_published_is_the_default_without_a_preset(name):
+    usual = getattr(SCoMMER() if hasattr(SCoMMER(), name) else Training(), name)
+    published = VARIANTS[name][1]
+    assert usual == (tuple(published) if name == "pi_h" else published)
 
 
 def test_official_is_the_default_variant():
     made, training = presets.resolve("s-cifar10", "scommer", 200)
     assert presets.as_dict(made, training) == settings("s-cifar10", variant="official")
+
+
+def test_cifar_streams_are_seen_as_published():
+    expected = {
+        "network": "resnet18", "epochs": 50, "pad": 4, "flip": True,
+        "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2615],
+    }  # fmt: skip
+    streams = tables()["stream"]
+    for name in CIFAR_STREAMS:
+        found, like = {}, name
+        while like:
+            found, like = {**streams[like], **found}, streams[like].get("like")
+        assert {k: v for k, v in found.items() if k != "like"} == expected
 
 
 # --- looking up
@@ -354,6 +394,8 @@ def test_a_value_of_the_wrong_type_is_refused_with_what_is_expected(name, given,
 def test_training_that_cannot_be_is_refused(name, given):
     with pytest.raises(UsageError, match=name):
         settings("s-cifar10", **{name: given})
+    with pytest.raises(UsageError, match=name):
+        Training(**{name: given})
 
 
 @pytest.mark.parametrize("text", ["epochs=inf", "batch=nan", "width=-inf"])

@@ -271,6 +271,11 @@ def test_what_the_reading_says_of_text_and_code_is_in_the_records() -> None:
     wild = {r.name: r for r in runs if r.settings["joint_batch"] or r.settings["replay_dropout"]}
     assert len(wild) == 3
     assert all(end < 0.02 for name, end in ends.items() if name not in wild)
+    for r in load([ROOT / "results"]):  # as a learner takes it that tells of divergence, and CLS-ER's among them
+        guessing = np.log(len(r.stream["classes"]))
+        assert (r.arrays["loss"].max() < 1.5 * guessing) == (r.name not in wild), r.name
+    for r in load([Path(f"{ROOT}/results@method=scommer@preset")]):
+        assert r.accuracy("long_term") > r.accuracy("working"), r.name
     assert all(wild[name].arrays["loss"][-5:].mean() > 2000 * wild[name].arrays["loss"][45:50].mean() for name in wild)
     dropped, joint, text = (
         next(r for r in wild.values() if (r.settings["replay_dropout"], r.settings["joint_batch"]) == which)

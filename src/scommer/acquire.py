@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ ASTRAY = 1e6  # logits beyond it
 
 def learned(
     known: Knowledge | None,
-    init: Mapping[str, Any],
+    init: dict[str, Any],
     images: Array,
     labels: Labels,
     layout: Layout,
@@ -74,7 +73,7 @@ def learned(
             raise RunError(
                 f"training went astray: lower the learning rate (now lr = {plan.training.lr}), or check the images"
             )
-    if trouble := learner.astray():
+    if trouble := learner.divergence():
         watch.warn(trouble)
     told = {
         "images": len(y), "classes": classes[list(stream.tasks[0].classes)].tolist(),
@@ -88,7 +87,7 @@ def learned(
         form=(str(x.dtype), x.shape[1:]),
         offered=values["offered"],
         device=where.type,
-        init=dict(init),
+        init=init,
         history=(*(known.history if known else ()), told),
     )
 

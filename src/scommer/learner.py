@@ -20,7 +20,7 @@ from scommer.streams import Stream
 from scommer.training import Training
 
 Moment = Literal["step", "epoch", "task"]
-FAR = 5  # times the loss of guessing; epochs of runs that go well stay below 1.5 times
+DIVERGED = 5  # times the loss of guessing; epochs of runs that go well stay below 1.5 times
 POSITION = ("task", "epoch", "batch", "offered", "curve")  # plain values of a learner's state
 
 
@@ -183,10 +183,10 @@ class Learner:
             )
         return loss
 
-    def astray(self) -> str | None:
+    def divergence(self) -> str | None:
         """What to say of the last epoch if its loss is far above that of guessing."""
         guessing = np.log(max(2, self.stream.data.num_classes))
-        if not self.curve or self.curve[-1] <= FAR * guessing:
+        if self.curve[-1] <= DIVERGED * guessing:
             return None
         return (
             f"training diverges, to a mean loss of {self.curve[-1]:.1f} in the last epoch where guessing has "

@@ -70,9 +70,9 @@ class Run:
             watch.warn(f"{plan.training.epochs} epochs end within the warm-up of semantic dropout: --set warmup=…")
 
     def note(self, moment: Moment) -> None:
-        """Logs what a moment brought: the loss of an epoch, the accuracies after a task."""
+        """Logs what a moment brought, the loss of an epoch or accuracies after a task; warns once if it diverges."""
         learner = self.learner
-        if moment == "epoch" and not self.warned and (trouble := learner.astray()):
+        if moment == "epoch" and not self.warned and (trouble := learner.divergence()):
             self.watch.warn(f"{self.plan.name}, task {learner.task + 1}, epoch {learner.epoch}: {trouble}")
             self.warned = True
         if not self.log or moment == "step":

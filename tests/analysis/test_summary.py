@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from scommer.analysis import heatmap, measures
-from scommer.analysis.summary import forgotten_table, matrix_table, side_by_side, summary_table
+from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, side_by_side, summary_table
 from scommer.evaluate import summary
 from scommer.record import Record
 
@@ -244,6 +244,18 @@ def test_figures_are_saved_as_png_and_svg(tmp_path):
         assert len(np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)) > 20  # not blank
     heatmap.save(figure, tmp_path / "heat.svg")
     assert ElementTree.parse(tmp_path / "heat.svg").getroot().tag.endswith("svg")
+
+
+def test_a_bias_of_any_size_is_shown_whole(make):
+    record = make("scommer")
+    p = record.arrays["class_probability/long_term"]
+    last = record.stream["tasks"][-1]
+    p[:], p[last] = 0.25e-5, 0.5
+    console = Console(width=80, file=io.StringIO())
+    console.print(measures_table(record))
+    written = console.file.getvalue()
+    assert " 200000 " in written
+    assert "…" not in written
 
 
 def test_names_of_classes_are_shown_whole_and_as_they_are(make):
