@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 
 from scommer.analysis.comparison import compare
+from scommer.analysis.groups import groups
 from scommer.analysis.selection import load_records as load
 from scommer.analysis.tables import paper_numbers
 from scommer.cli.looking import results
@@ -139,7 +140,11 @@ def test_what_the_reading_says_of_our_sensitivity_is_in_the_records() -> None:
     lower = np.array([paper[at] - v for at, v in ours.items()])
     margin = scipy.stats.t.ppf(0.975, n - 1) * lower.std(ddof=1) / np.sqrt(n)
     assert f"they are {lower.mean():.1f} points lower than the paper's on average, between " in reading
-    assert f"between {lower.mean() + margin:.1f} lower and {margin - lower.mean():.1f} higher (95 %)" in reading
+    interval = f"between {lower.mean() + margin:.1f} lower and {margin - lower.mean():.1f} higher"
+    assert f"{interval} (95 %)" in reading
+    front = " ".join((ROOT / "README.md").read_text().split())
+    assert f"over the {n} of its 27 settings of r, k and π_s that were run, ours are" in front
+    assert f"ours are {lower.mean():.1f} lower on average (95 %: {interval})" in front
     together = np.corrcoef([paper[at] for at in ours], list(ours.values()))[0, 1]
     assert f"In long-term memory they hardly do ({together:.1f})" in reading
     assert f"need not be high here (correlation {together:.1f})" in reading
@@ -474,6 +479,17 @@ def test_what_the_ablations_caption_says_of_the_last_task_is_in_the_records() ->
     told = " ".join((ROOT / "docs/figures.md").read_text().split())
     assert f"predicted {min(times[True]):.1f} to {max(times[True]):.1f} times" in told
     assert f"without it, {min(times[False]):.0f} to {max(times[False]):.0f} times" in told
+
+
+def test_what_the_caption_of_all_settings_says_is_in_the_records() -> None:
+    told = " ".join((ROOT / "docs/figures.md").read_text().split())
+    runs = load([Path(f"{ROOT}/results/s-cifar10-scommer-200-*")])
+    held = [g for g in groups(runs) if not any(g.records[0].settings[s] for s in ("joint_batch", "replay_dropout"))]
+    assert len(groups(runs)) - len(held) == 3
+    ends = {m: [g.matrices(m)[:, -1].mean() for g in held if m in g.memories] for m in ("long_term", "working")}
+    wide = {m: math.ceil(max(v) - min(v)) for m, v in ends.items()}
+    assert f"long-term memory lie within {wide['long_term']} points, those of working" in told
+    assert f"memory within {wide['working']}." in told
 
 
 def test_what_the_reading_says_of_the_two_memories_is_in_the_records() -> None:

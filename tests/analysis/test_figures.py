@@ -172,6 +172,33 @@ def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make)
     assert not alone.get_xticklabels()
 
 
+def test_scores_has_a_row_for_each_set_and_a_mark_for_each_memory(make):
+    runs = [make("er"), *(make(seed=s, settings={"r": 0.4}) for s in range(3)), make(settings={"r": 0.3})]
+    figure = figures.draw("scores", runs)
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["ER", "SCoMMER, r 0.3", "SCoMMER, r 0.4"]
+    for ax, setting in zip(figure.axes, ("class_il", "task_il"), strict=True):
+        marks = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines]
+        assert np.array(marks) == pytest.approx(
+            np.array(
+                [
+                    (runs[0].accuracy("working", setting), 0),
+                    (runs[4].accuracy("working", setting), 1),
+                    (runs[4].accuracy("long_term", setting), 1),
+                    (np.mean([r.accuracy("working", setting) for r in runs[1:4]]), 2),
+                    (np.mean([r.accuracy("long_term", setting) for r in runs[1:4]]), 2),
+                ]
+            )
+        )
+        widths = [s[1][0] - s[0][0] for c in ax.collections for s in c.get_segments()]
+        spread = [2 * np.std([r.accuracy(m, setting) for r in runs[1:4]], ddof=1) for m in ("working", "long_term")]
+        assert widths == pytest.approx(spread)
+    filled = [line.get_markerfacecolor() != "white" for line in figure.axes[0].lines]
+    assert filled == [True, False, True, False, True]
+    assert labels(figure) == ["memory that answers", "working memory"]
+    (gcil,) = figures.draw("scores", [make(**GCIL)]).axes
+    assert gcil.get_xlabel() == "Class-IL nested mean (%)"
+
+
 # --- look
 
 
@@ -179,7 +206,7 @@ def test_a_method_has_one_colour_and_no_other_has_it():
     assert len(set(COLOURS.values())) == len(COLOURS) == 6
 
 
-@pytest.mark.parametrize("name", ["tasks", "recency", "stability", "history", "matrices"])
+@pytest.mark.parametrize("name", ["scores", "tasks", "recency", "stability", "history", "matrices"])
 @pytest.mark.parametrize("tasks", [3, 20])
 def test_nothing_written_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
     classes = 2 * tasks
@@ -187,7 +214,7 @@ def test_nothing_written_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
     runs = [make(m, s, **stream) for m in ("er", "cls-er", "scommer") for s in (0, 1)]
     runs += [make("scommer", 0, **stream, buffer=500), make("joint", 0, buffer=None, **stream)]
     figure = figures.draw(name, runs)
-    if name != "matrices":
+    if name not in ("matrices", "scores"):
         assert figure.get_figwidth() < 3.5
     width, height = figure.bbox.width, figure.bbox.height
     for text, box in texts(figure):
@@ -242,7 +269,9 @@ def test_runs_that_lack_what_a_figure_needs_are_refused(make):
     for name in ("tasks", "stability"):
         with pytest.raises(UsageError, match="all are learned at once"):
             figures.draw(name, [joint])
-        assert figures.left_out(name, [joint, make("er")]) == ["JOINT"]
+        (told,) = figures.left_out(name, [joint, make("er")])
+        assert re.match("JOINT: nothing .* learned at once", told)
+        assert labels(figures.draw(name, [joint, make("er")]))[0].startswith("ER")
     assert not figures.left_out("matrices", [joint])
     for name, missing in (("recency", "class_probability/working"), ("history", "loss")):
         with pytest.raises(UsageError, match=f"holds no '{missing}'"):

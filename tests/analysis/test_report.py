@@ -311,7 +311,7 @@ def images(page):
 
 def test_every_figure_is_there_and_is_an_image_on_its_own(page):
     shown = Counter(a["class"].split()[0] for tag, a in page.tags if tag == "figure")
-    assert shown == {"tasks": 2, "history": 2, "recency": 2, "stability": 2, "matrices": 2, "codes": 3}
+    assert shown == {"scores": 1, "tasks": 2, "history": 2, "recency": 2, "stability": 2, "matrices": 2, "codes": 3}
     for image in images(page):
         kind, content = image["src"].split(",", 1)
         assert kind == "data:image/svg+xml;base64"
@@ -325,7 +325,7 @@ def test_every_figure_is_there_and_is_an_image_on_its_own(page):
 def test_what_a_run_cannot_show_is_said(make):
     page = Page(report([make("joint", buffer=None), make("er", arrays=False), make("cls-er")]))
     figures = [a["class"].split()[0] for tag, a in page.tags if tag == "figure"]
-    assert figures == ["tasks", "history", "recency", "stability", "matrices"]
+    assert figures == ["scores", "tasks", "history", "recency", "stability", "matrices"]
     said = page.texts["li"]
     for line in (
         "tasks, JOINT: nothing comes after a task",
@@ -341,6 +341,24 @@ def test_many_large_figures_are_left_out(make):
     assert sum(a.get("class", "").startswith("codes") for tag, a in page.tags if tag == "figure") == 4
     assert sum("left out, as there are 4 already" in line for line in page.texts["li"]) == 2
     assert len(text) < 3_000_000
+
+
+def test_of_too_many_sets_the_unchanged_are_drawn_and_long_tables_are_folded(make):
+    runs = [make("er"), *(make(settings={"r": r / 20}) for r in range(1, 17))]
+    for r in runs:
+        r.experiment["given"] = ["r"] if r.settings.get("r", 0.5) != 0.5 else []
+    text = report(runs)
+    page = Page(text)
+    alts = {a["alt"].split(".")[0]: a["alt"] for a in images(page)}
+    assert alts["Accuracy at the end"].count("SCoMMER") == 16
+    assert alts["Training loss and accuracy over time"].endswith("Of: ER; SCoMMER, r 0.5.")
+    assert "the others have ER; SCoMMER, r 0.5." in text
+    folded = [line for line in page.texts["summary"] if line.endswith(" rows")]
+    assert f"Accuracy, forgetting and transfer of each memory (%): {2 + 16 * 4} rows" in folded
+    assert not any("Recency" in line for line in folded)  # a table of 33
+    few = report(runs[:12])
+    assert "Too many sets" not in few
+    assert "46 rows" not in few
 
 
 # --- the page

@@ -165,7 +165,7 @@ def test_every_figure_is_drawn(browser):
     sizes = browser.execute_script(
         "return [...document.querySelectorAll('figure img')].map(i => [i.complete, i.naturalWidth])"
     )
-    assert len(sizes) == 6
+    assert len(sizes) == 7
     assert all(complete and width > 100 for complete, width in sizes)
 
 

@@ -11,7 +11,7 @@ from scommer.cli.common import console
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="tasks, matrices, codes, recency, stability or history.", show_default=False)
+        str, typer.Argument(help="scores, tasks, matrices, codes, recency, stability or history.", show_default=False)
     ],
     runs: Annotated[
         list[Path],
@@ -23,6 +23,7 @@ def figure(
 ) -> None:
     """Draw a figure from finished runs. Runs that differ only in their seed are averaged.
 
+    * scores: accuracy at the end, a row for each set of settings.
     * tasks: accuracy on each task after each, working and long-term memory.
     * matrices: the same as heatmaps, methods side by side.
     * codes: filters by class, test activity beside P_s.
@@ -40,8 +41,8 @@ def figure(
     records = load_records(runs)
     figures.save(figures.draw(name, records), path)
     console.print(f"{name}: {path}", soft_wrap=True)
-    if missing := figures.left_out(name, records):
-        console.print(f"left out, as all was learned at once: {', '.join(missing)}", soft_wrap=True)
+    for line in figures.left_out(name, records):
+        console.print(f"left out, {line}", soft_wrap=True)
     _tell_of_unfinished(runs)
 
 

@@ -9,18 +9,26 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from scommer.analysis.figures import codes, history, matrices, recency, stability, style, tasks
+from scommer.analysis.figures import codes, history, matrices, recency, scores, stability, style, tasks
 from scommer.analysis.groups import Group, groups
 from scommer.errors import UsageError, unknown
 from scommer.record import Record
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Figure]] = {
+    "scores": scores.figure,
     "tasks": tasks.figure,
     "matrices": matrices.figure,
     "codes": codes.figure,
     "recency": recency.figure,
     "stability": stability.figure,
     "history": history.figure,
+}
+NEEDS: dict[str, Callable[[Group], None]] = {  # an error where a figure cannot show a set of runs
+    "tasks": tasks.check,
+    "codes": codes.check,
+    "recency": recency.check,
+    "stability": stability.check,
+    "history": history.check,
 }
 ENDINGS: dict[str, dict[str, None]] = {  # what to leave out, so that equal records give equal files
     ".png": {"Software": None},
@@ -40,18 +48,31 @@ def check(name: str, path: Path) -> None:
 
 
 def draw(name: str, records: Sequence[Record]) -> Figure:
-    """A figure by its name."""
+    """A figure by its name, of those runs that it can show."""
     check(name, Path(f"{name}.png"))
-    return draw_groups(name, groups(records))
+    sets = groups(records)
+    able = [g for g in sets if not lacking(name, g)]
+    if not able:
+        raise UsageError(lacking(name, sets[0]))
+    return draw_groups(name, able)
 
 
 def left_out(name: str, records: Sequence[Record]) -> list[str]:
-    """The labels of runs that such a figure does not show: after one lesson there is no history."""
-    return [g.label for g in groups(records) if g.at_once] if name in ("tasks", "stability") else []
+    """The runs that a figure does not show, and why."""
+    return [f"{g.label}: {why}" for g in groups(records) if (why := lacking(name, g))]
+
+
+def lacking(name: str, group: Group) -> str:
+    """Why a figure cannot show a set of runs; nothing where it can."""
+    try:
+        NEEDS.get(name, bool)(group)
+    except UsageError as e:
+        return str(e)
+    return ""
 
 
 def draw_groups(name: str, sets: Sequence[Group]) -> Figure:
-    """A figure of runs that are already in groups, under the labels that those have."""
+    """A figure of runs that are already in groups and that it can show, under the labels that those have."""
     with matplotlib.rc_context(style.RC):
         return FIGURES[name]([replace(g, label=style.plain(g.label)) for g in sets])
 

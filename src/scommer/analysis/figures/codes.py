@@ -17,6 +17,15 @@ PAIRS = 25
 LONGEST = 24  # letters of a name: a sentence would leave no room for the rest
 
 
+def check(group: Group) -> None:
+    """Whether its runs hold codes of several classes."""
+    for record in group.records:
+        learned_code(record)
+        array(record, f"activity/{record.inference}/{last_stage(record)}")
+        if len({c for task in record.stream["tasks"] for c in task}) < 2:
+            raise UsageError(f"codes compares classes, and {record.name} has one")
+
+
 def figure(groups: Sequence[Group]) -> Figure:
     """Activity, P_s, the correlation of the two for each class, and the similarity between classes."""
     runs = [r for g in groups for r in g.records]
@@ -29,8 +38,6 @@ def figure(groups: Sequence[Group]) -> Figure:
     if stream["kind"] == "gcil":
         order.sort()
     activity, p_s = activity[order], p_s[order]
-    if len(order) < 2:
-        raise UsageError(f"codes compares classes, and {record.name} has one")
     names = [style.plain(stream["classes"][c].replace("_", " "), LONGEST) for c in order]
     counts = activity / np.maximum(activity.max(1, keepdims=True), 1)  # of the class's most active unit
     units = np.lexsort((-p_s.max(0), p_s.argmax(0)))  # those that one class is likeliest to keep stand together

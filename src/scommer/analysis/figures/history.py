@@ -11,6 +11,11 @@ from scommer.analysis.groups import Group
 from scommer.analysis.heatmap import ticks
 
 
+def check(group: Group) -> None:
+    """Whether its runs hold their losses."""
+    group.arrays("loss")
+
+
 def figure(groups: Sequence[Group]) -> Figure:
     """Above, each epoch's mean training loss; below, the mean accuracy on the tasks seen after each.
 

@@ -12,6 +12,11 @@ from scommer.analysis.heatmap import ticks
 from scommer.analysis.measures import last_seen
 
 
+def check(group: Group) -> None:
+    """Whether its runs hold probabilities."""
+    group.arrays(f"class_probability/{group.inference}")
+
+
 def figure(groups: Sequence[Group]) -> Figure:
     """Mean softmax of each task's classes over all test images, in bars; even probabilities as a line.
 

@@ -11,16 +11,17 @@ from scommer.analysis.heatmap import ticks
 from scommer.errors import UsageError
 
 
+def check(group: Group) -> None:
+    """Whether anything can be forgotten."""
+    if group.at_once:
+        raise UsageError("nothing can be forgotten where there is one task, or all are learned at once")
+
+
 def figure(groups: Sequence[Group]) -> Figure:
     """R[i, i] against R[T, i], a point for each task and method; on the diagonal nothing was lost.
 
     To the right: plastic. Near the diagonal or above it: stable. The last task is always on it.
     """
-    groups = [g for g in groups if not g.at_once]
-    if not groups:
-        raise UsageError(
-            "nothing can be forgotten where there is one task, or all are learned at once: give other runs"
-        )
     made = Figure(figsize=(style.COLUMN, 3.3), layout="constrained")
     ax = made.subplots()
     handles = []

@@ -13,11 +13,14 @@ from scommer.errors import UsageError
 COLUMNS = 3
 
 
+def check(group: Group) -> None:
+    """Whether there is a time after a task."""
+    if group.at_once:
+        raise UsageError("nothing comes after a task where there is one, or all are learned at once")
+
+
 def figure(groups: Sequence[Group]) -> Figure:
     """A panel for each task (some of many) with R[t, i] over t, and one with the mean over the tasks seen."""
-    groups = [g for g in groups if not g.at_once]
-    if not groups:
-        raise UsageError("nothing comes after a task where there is one, or all are learned at once: give other runs")
     tasks = groups[0].matrices().shape[-1]
     nested = groups[0].records[0].stream["kind"] == "gcil"
     at, names = ticks(tasks)

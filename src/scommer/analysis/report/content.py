@@ -19,7 +19,7 @@ from scommer.analysis.report.numbers import (
     score_table,
     scored,
 )
-from scommer.analysis.report.pictures import Picture, pictures
+from scommer.analysis.report.pictures import Picture, in_figures, pictures
 from scommer.analysis.report.settings import computed, notes, settings, stream_facts
 from scommer.analysis.summary import SETTINGS
 from scommer.record import Record
@@ -42,6 +42,7 @@ class Section:
     matrices: list[Table]
     runs: Table
     pictures: list[Picture]
+    drawn: list[str]  # sets, where the figures are not of all
     missing: list[str]
     again: list[tuple[str, Again]]
     computed: list[tuple[str, str]]
@@ -79,12 +80,14 @@ def _name(record: Record, parts: Sequence[Sequence[Record]]) -> str:
 def _section(key: str, name: str, sets: Sequence[Group]) -> Section:
     runs = [r for g in sets for r in g.records]
     made, missing = pictures(sets)
+    few = in_figures(sets)
+    drawn = [g.label for g in few] if len(few) < len(sets) else []
     differences, partial, shared = settings(sets)
     shared_facts, times = computed(runs)
     return Section(
         key, name, stream_facts(runs[0]), notes(runs), differences, partial, shared, score_table(sets),
-        measure_table(sets), forgotten_table(sets), [matrix_table(g) for g in sets], run_table(sets), made, missing,
-        [(g.label, again) for g in sets for again in commands(g.records)], shared_facts, times,
+        measure_table(sets), forgotten_table(sets), [matrix_table(g) for g in sets], run_table(sets), made, drawn,
+        missing, [(g.label, again) for g in sets for again in commands(g.records)], shared_facts, times,
     )  # fmt: skip
 
 

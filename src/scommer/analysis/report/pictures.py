@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from scommer.analysis import figures
 from scommer.analysis.figures import style
 from scommer.analysis.groups import Group
-from scommer.errors import UsageError
+from scommer.analysis.selection import changes
 
 TITLES = {  # in the order of the page: those of a column's width come in pairs
+    "scores": "Accuracy at the end",
     "tasks": "Accuracy on each task after each task",
     "history": "Training loss and accuracy over time",
     "recency": "How likely each task is predicted at the end",
@@ -17,6 +18,7 @@ TITLES = {  # in the order of the page: those of a column's width come in pairs
     "matrices": "Accuracy on each task's test set (columns) after each task (rows)",
     "codes": "Class codes of the last stage: activity on test images, P_s, and how far classes overlap",
 }
+MANY = 12  # sets: lines of more cannot be told apart
 CODES = 4  # of the large figures of single runs, so that a page of many runs can still be sent by mail
 
 
@@ -34,21 +36,30 @@ class Picture:
 def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
     """The figures of one stream, and what is in none of them and why."""
     made, missing = [], []
-    for name in TITLES:
-        able: list[Group] = []
-        for group in groups:
-            one = _first(group) if name == "codes" else group
-            try:
-                figures.draw_groups(name, [one])
-                able.append(one)
-            except UsageError as e:
-                missing.append(f"{name}, {group.label}: {e}")
+    chosen = in_figures(groups)
+    if len(groups) > 1:
+        made.append(_picture("scores", groups, several=True))
+    for name in list(TITLES)[1:]:
+        sets = [_first(g) for g in chosen] if name == "codes" else chosen
+        missing += [f"{name}, {g.label}: {why}" for g in sets if (why := figures.lacking(name, g))]
+        able = [g for g in sets if not figures.lacking(name, g)]
         if name == "codes":
             missing += [f"{name}, {g.label}: left out, as there are {CODES} already" for g in able[CODES:]]
             able = able[:CODES]
         for drawn in [[g] for g in able] if name == "codes" else [able] if able else []:
             made.append(_picture(name, drawn, several=len(groups) > 1))
     return made, missing
+
+
+def in_figures(groups: Sequence[Group]) -> Sequence[Group]:
+    """All sets or, of too many, those with nothing changed from their preset; where there are none, the first.
+
+    That of scores has them all.
+    """
+    if len(groups) <= MANY:
+        return groups
+    unchanged = [g for g in groups if not changes(g.records[0])]
+    return (unchanged or groups)[:MANY]
 
 
 def _first(group: Group) -> Group:
