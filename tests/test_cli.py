@@ -68,6 +68,8 @@ WRONG = {
     "a device without values": (["run", "s-digits", "--device", "meta"], "device 'meta' cannot be used here"),
     "a seed below 0": (["run", "s-digits", "--seed", "-1"], "seed = -1 does not fit: expected 0 or more"),
     "no time": (["run", "s-digits", "--minutes", "-1"], "minutes = -1 is impossible"),
+    "no time for a table": (["reproduce", "main", "--dry-run", "--minutes", "-1"], "minutes = -1 is impossible"),
+    "no device for a table": (["reproduce", "main", "--dry-run", "--device", "gpu9"], "device 'gpu9' cannot be used"),
     "one seed and several": (["run", "s-digits", "--seed", "1", "--seeds", "0"], "--seed or --seeds, not both"),
     "listing no method": (["list", "-m", "scomer"], "did you mean 'scommer'?"),
     "listing what is not": (["list", "s-cifar"], "unknown stream"),
@@ -430,6 +432,9 @@ def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[st
     code, out, _ = call(capsys, "show", str(tmp_path))
     assert code == 0
     assert [line.split()[3:] for line in out.splitlines()[1:]] == [["damaged", "one"], ["25", "%", "two"]]
+    code, out, _ = call(capsys, "show", str(tmp_path / "t*"))
+    assert code == 0
+    assert [line.split()[3:] for line in out.splitlines()[1:]] == [["25", "%", "two"]]
 
 
 def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

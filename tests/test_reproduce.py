@@ -120,7 +120,7 @@ def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
     assert run_missing(wanted("main", [1], tmp_path, methods=["er"]), tmp_path, device="cpu") == 1
     (record,) = (Record.load(folder) for folder in find(tmp_path))
     assert (record.experiment["method"], record.experiment["seed"]) == ("er", 1)
-    with pytest.raises(UsageError, match="sgd have no buffer"):
+    with pytest.raises(UsageError, match="sgd has no buffer"):
         chosen(methods=["sgd"], buffers=[20])
     for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}):
         with pytest.raises(UsageError, match="for this part of the table"):

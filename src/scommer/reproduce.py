@@ -47,7 +47,7 @@ def wanted(
     needed = _part(needed, "stream", streams, lambda e: str(e.stream))
     needed = _part(needed, "method", methods, lambda e: e.method)
     if buffers and not any(METHODS[e.method].draws for e in needed):
-        raise UsageError(f"{' and '.join(methods)} have no buffer: leave it out")
+        raise UsageError(f"{' and '.join(methods)} {'have' if len(methods) > 1 else 'has'} no buffer: leave it out")
     needed = _part(needed, "buffer", [str(b) for b in buffers], _buffer)
     records = [Record.load(folder) for folder in find(results)]
     loaded: dict[tuple[str, float], Stream] = {}

@@ -77,6 +77,12 @@ def test_matrices_are_the_means_over_seeds(runs):
     assert scale.get_ylabel() == "accuracy (%)"
 
 
+def test_numbers_stand_in_cells_only_where_they_can_be_read(make):
+    many = {"tasks": tuple((t,) for t in range(20)), "classes": 20}
+    assert not figures.draw("matrices", [make("joint", buffer=None, **many)]).axes[0].texts  # 20 in one row
+    assert len(figures.draw("matrices", [make("joint", buffer=None)]).axes[0].texts) == 3
+
+
 def test_four_matrices_stand_in_a_square(make):
     figure = figures.draw("matrices", [make("er"), make("er", buffer=50), make(), make(buffer=50)])
     assert figure.axes[0].get_gridspec().get_geometry() == (2, 2)
@@ -175,28 +181,33 @@ def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make)
 def test_scores_has_a_row_for_each_set_and_a_mark_for_each_memory(make):
     runs = [make("er"), *(make(seed=s, settings={"r": 0.4}) for s in range(3)), make(settings={"r": 0.3})]
     figure = figures.draw("scores", runs)
-    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["ER", "SCoMMER, r 0.3", "SCoMMER, r 0.4"]
+    rows = dict(zip(figure.axes[0].get_yticks(), (t.get_text() for t in figure.axes[0].get_yticklabels()), strict=True))
+    assert list(rows.values()) == ["ER", "SCoMMER, r 0.3", "SCoMMER, r 0.4"]
+    shown = [("ER", "working", runs[:1])]
+    shown += [("SCoMMER, r 0.3", m, runs[4:]) for m in ("working", "long_term")]
+    shown += [("SCoMMER, r 0.4", m, runs[1:4]) for m in ("working", "long_term")]
     for ax, setting in zip(figure.axes, ("class_il", "task_il"), strict=True):
-        marks = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines]
-        assert np.array(marks) == pytest.approx(
-            np.array(
-                [
-                    (runs[0].accuracy("working", setting), 0),
-                    (runs[4].accuracy("working", setting), 1),
-                    (runs[4].accuracy("long_term", setting), 1),
-                    (np.mean([r.accuracy("working", setting) for r in runs[1:4]]), 2),
-                    (np.mean([r.accuracy("long_term", setting) for r in runs[1:4]]), 2),
-                ]
-            )
-        )
+        for line, (label, memory, of) in zip(ax.lines, shown, strict=True):
+            assert line.get_xdata()[0] == pytest.approx(np.mean([r.accuracy(memory, setting) for r in of]))
+            assert rows[min(rows, key=lambda y: abs(y - line.get_ydata()[0]))] == label
+            assert (line.get_markerfacecolor() == "white") == (memory == "working" and label != "ER")
+        assert len({line.get_ydata()[0] for line in ax.lines}) == 5  # no bar lies on another
         widths = [s[1][0] - s[0][0] for c in ax.collections for s in c.get_segments()]
         spread = [2 * np.std([r.accuracy(m, setting) for r in runs[1:4]], ddof=1) for m in ("working", "long_term")]
         assert widths == pytest.approx(spread)
-    filled = [line.get_markerfacecolor() != "white" for line in figure.axes[0].lines]
-    assert filled == [True, False, True, False, True]
-    assert labels(figure) == ["memory that answers", "working memory"]
+    assert labels(figure) == ["working memory", "long-term memory"]
+    assert figure.legends[0].get_title().get_text() == "filled: the one that answers; mean ± std of 1 to 3 seeds"
     (gcil,) = figures.draw("scores", [make(**GCIL)]).axes
     assert gcil.get_xlabel() == "Class-IL nested mean (%)"
+
+
+@pytest.mark.parametrize("name", ["scores", "tasks", "recency", "stability", "history"])
+def test_long_labels_are_broken_and_not_cut(make, name):
+    """Of runs that differ in one of many settings that were changed."""
+    many = {f"a_setting_with_a_long_name_{i}": [0.9, 0.9, 0.9] for i in range(5)}
+    figure = figures.draw(name, [make("er"), *(make(settings=many | {"r": r}) for r in (0.1, 0.2))])
+    for text, box in texts(figure):  # a warning of the layout is an error
+        assert -1 <= box.x0 < box.x1 <= figure.bbox.width + 1, text
 
 
 # --- look
@@ -302,6 +313,22 @@ def test_the_command_draws(folder, tmp_path, monkeypatch, capsys, call):
     assert (tmp_path / "tasks.png").stat().st_size > 1000
     assert call("figure", "codes", folder / "scommer-0", "-o", tmp_path / "a" / "codes.PDF") == 0
     assert (tmp_path / "a" / "codes.PDF").read_bytes().startswith(b"%PDF")
+    capsys.readouterr()
+    assert call("figure", "codes", folder / "scommer-0", folder / "er-0") == 0
+    assert "left out, ER: s-made-er-30-seed0 learned no P_s" in capsys.readouterr().out
+
+
+def test_the_command_says_where_there_are_too_many_sets(make, tmp_path, monkeypatch, capsys, call):
+    monkeypatch.chdir(tmp_path)
+    for n in range(13):
+        (run := tmp_path / "runs" / str(n)).mkdir(parents=True)
+        make("er", settings={"epochs": 4 + n}, arrays=False).save(run)
+    assert call("figure", "stability", "runs") == 0
+    assert "13 sets can hardly be told apart: choose among them, or see figure scores" in capsys.readouterr().out
+    assert call("figure", "scores", "runs") == 0
+    assert capsys.readouterr().out == "scores: scores.png\n"
+    assert call("compare", "runs", "runs") == 2
+    assert re.search(r"ER, epochs 8; and 8 more\): choose", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,11 @@ def test_runs_that_differ_in_the_seed_alone_belong_together(make):
     assert found[2].matrices()[1].tolist() == make("scommer", 2).matrices["long_term"]["class_il"]
 
 
+def test_sets_are_in_the_order_of_their_numbers(make):
+    sets = groups([make(settings={"epochs": n}) for n in (100, 5, 50, 10)])
+    assert [g.records[0].settings["epochs"] for g in sets] == [5, 10, 50, 100]
+
+
 def test_names_tell_apart_what_differs(make):
     runs = [make("er"), make("er", buffer=50), make("sgd", buffer=None), make("er", settings={"lr": 0.03})]
     assert [g.label for g in groups(runs)] == [

@@ -9,11 +9,11 @@ from rich.table import Table
 from scipy.stats import t as student
 
 from scommer.analysis.groups import Group, groups, label
-from scommer.analysis.summary import MEASURES, SETTINGS
+from scommer.analysis.summary import SETTINGS, names_of
 from scommer.errors import UsageError
 from scommer.record import Record
 
-FEW = 5  # pairs: with fewer, an interval rests on the guess that differences are normal
+FEW = 5  # pairs: with fewer, an interval rests on the guess that differences are normal; sets that a message names
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
     for stream in sorted({r.stream["name"] for r in records}):
         sets = groups([r for r in records if r.stream["name"] == stream])
         if len(sets) > 1:
-            labels = "; ".join(g.label for g in sets)
+            more = f"; and {len(sets) - FEW} more" if len(sets) > FEW else ""
+            labels = "; ".join(g.label for g in sets[:FEW]) + more
             raise UsageError(
                 f"{side} mixes settings on {stream} ({labels}): "
                 f"choose one with a pattern or a condition, as in runs@method=er@buffer=200 or runs@preset"
@@ -97,12 +98,12 @@ def _compare(stream: str, a: Group, b: Group) -> Comparison:
     for s in seeds:
         if ours[s].stream["fingerprint"] != theirs[s].stream["fingerprint"]:
             raise UsageError(f"{ours[s].name} and {theirs[s].name} did not learn the same stream of images")
-    differences = []
+    differences, names = [], names_of(a.records[0].stream["kind"])
     for setting, name in SETTINGS.items():
         for measure in ("accuracy", "last", "forgetting"):
             values = [[_score(runs[s], setting, measure) for s in seeds] for runs in (ours, theirs)]
             if seeds and not any(math.isnan(v) for side in values for v in side):
-                differences.append(Difference(f"{name} {MEASURES[measure]}", tuple(values[0]), tuple(values[1])))
+                differences.append(Difference(f"{name} {names[measure]}", tuple(values[0]), tuple(values[1])))
     alone = tuple(s for s in ours if s not in theirs), tuple(s for s in theirs if s not in ours)
     one, other = (_precisions([runs[s] for s in seeds]) for runs in (ours, theirs))
     return Comparison(stream, _labels(a, b), tuple(seeds), alone, tuple(differences), (one, other))

@@ -1,6 +1,7 @@
 """Runs that differ only in their seed belong together: grouped and named."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,10 @@ def groups(records: Sequence[Record]) -> list[Group]:
         raise UsageError("there are no runs to look at")
     streams = {r.stream["name"] for r in records}
     if len(streams) > 1:
-        raise UsageError(f"these runs are of several streams ({', '.join(sorted(streams))}): give those of one")
+        named = sorted(streams)
+        raise UsageError(
+            f"these runs are of several streams ({', '.join(named)}): give those of one, as in runs@stream={named[0]}"
+        )
     if any(r.stream["tasks"] != records[0].stream["tasks"] for r in records):
         raise UsageError(
             f"these runs of {records[0].stream['name']} are not of the same tasks: give those of one order"
@@ -82,10 +86,16 @@ def groups(records: Sequence[Record]) -> list[Group]:
     return [Group(label(runs[0], [other[0] for other in sets]), tuple(runs)) for runs in sets]
 
 
-def _order(runs: list[Record]) -> tuple[int, str, int, str]:
+def _order(runs: list[Record]) -> tuple[int, str, int, list[tuple[float, str]]]:
     e = runs[0].experiment
     rank = list(METHODS).index(e["method"]) if e["method"] in METHODS else len(METHODS)
-    return rank, e["method"], e.get("buffer") or 0, changes(runs[0])
+    return rank, e["method"], e.get("buffer") or 0, _natural(changes(runs[0]))
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """Numbers in a text by their size, before and after the rest: 5 comes before 10."""
+    pieces = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(float(p), "") if i % 2 else (-1.0, p) for i, p in enumerate(pieces) if p]
 
 
 def label(record: Record, others: Sequence[Record]) -> str:

@@ -31,7 +31,7 @@ def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = Non
     colours = matplotlib.colormaps["viridis"]
     for ax, title, (_, r) in zip(axes.flat, titles, panels, strict=False):
         image = ax.imshow(r, cmap=colours, vmin=0, vmax=100)
-        if r.size <= 100:  # numbers while they can be read
+        if r.size <= 100 and r.shape[1] <= 10:  # numbers while they can be read
             for (t, i), value in np.ndenumerate(r):
                 ax.text(i, t, f"{value:.0f}", ha="center", va="center", fontsize=8 if r.shape[1] <= 6 else 5,
                         color="black" if value > 55 else "white")  # fmt: skip

@@ -32,11 +32,20 @@ def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
     return list(records.values())
 
 
+def places(path: Path) -> list[Path]:
+    """The folder that is meant, or those that match a pattern; none where there are conditions, or nothing is there."""
+    where, conditions = _split(path)
+    return [] if conditions else _matching(Path(where))
+
+
 def unfinished(paths: Iterable[Path]) -> list[Path]:
     """The runs in these folders and below them that were begun and not finished; conditions speak of others."""
-    below = [Path(where) for where, conditions in map(_split, paths) if not conditions]
-    begun = sorted({p.parent for place in below for p in place.rglob("progress.json")})
+    begun = sorted({p.parent for path in paths for place in places(path) for p in place.rglob("progress.json")})
     return [folder for folder in begun if not (folder / "record.json").exists()]
+
+
+def _matching(path: Path) -> list[Path]:
+    return [path] if path.exists() else [Path(match) for match in sorted(glob(str(path)))]  # noqa: PTH207
 
 
 def _split(path: Path) -> tuple[str, list[str]]:
@@ -52,11 +61,10 @@ def _split(path: Path) -> tuple[str, list[str]]:
 def _folders(path: Path) -> list[Path]:
     if path.name == "record.json":
         path = path.parent
-    exists = path.exists()
-    below = [path] if exists else [Path(match) for match in sorted(glob(str(path)))]  # noqa: PTH207
+    below = _matching(path)
     found = [folder for each in below for folder in find(each)]
     if not found:
-        why = "there is no record.json in it or below it" if exists or below else "there is no such folder"
+        why = "there is no record.json in it or below it" if below else "there is no such folder"
         raise UsageError(f"{path} holds no finished run: {why}")
     return found
 

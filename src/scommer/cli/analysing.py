@@ -34,6 +34,7 @@ def figure(
     Conditions choose among runs, as in runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
     """
     from scommer.analysis import figures
+    from scommer.analysis.groups import groups
     from scommer.analysis.selection import load_records
 
     path = out or Path(f"{name}.png")
@@ -41,6 +42,8 @@ def figure(
     records = load_records(runs)
     figures.save(figures.draw(name, records), path)
     console.print(f"{name}: {path}", soft_wrap=True)
+    if name != "scores" and (n := len(groups(records))) > figures.MANY:
+        console.print(f"{n} sets can hardly be told apart: choose among them, or see figure scores", soft_wrap=True)
     for line in figures.left_out(name, records):
         console.print(f"left out, {line}", soft_wrap=True)
     _tell_of_unfinished(runs)

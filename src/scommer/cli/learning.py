@@ -217,10 +217,14 @@ def reproduce(
     - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
     """
     from scommer import reproduce as sittings
+    from scommer.device import choose_device, choose_precision
     from scommer.methods import METHODS
     from scommer.presets import written
     from scommer.progress import watch_for
+    from scommer.running import check_minutes
 
+    check_minutes(minutes)
+    choose_precision(precision, choose_device(device))
     todo = sittings.wanted(
         name, seeds or [0, 1, 2], results, data,
         streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,

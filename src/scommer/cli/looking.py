@@ -130,20 +130,21 @@ def show(
 
 
 def _several(runs: Path) -> Table | None:
-    """A line for each of the runs that are meant, and for those below a folder that are not finished; None for none."""
-    from scommer.analysis.selection import changes, load_records, unfinished
+    """A line for each of the runs that are meant, and for those among them that are not finished; None for none."""
+    from scommer.analysis.selection import changes, load_records, places, unfinished
     from scommer.analysis.summary import SETTINGS
     from scommer.record import Record, find
 
-    begun, damaged = unfinished([runs]), []
-    if runs.exists():
-        records = []
-        for folder in find(runs):
-            try:
-                records.append((str(folder.relative_to(runs)), Record.load(folder)))
-            except UsageError:
-                damaged.append(folder)
-    else:  # a pattern, or conditions
+    def name_of(folder: Path) -> str:
+        return str(folder.relative_to(runs)) if runs.exists() else folder.name
+
+    begun, damaged, records = unfinished([runs]), [], []
+    for folder in (folder for place in places(runs) for folder in find(place)):
+        try:
+            records.append((name_of(folder), Record.load(folder)))
+        except UsageError:
+            damaged.append(folder)
+    if not places(runs):  # conditions
         records = [(r.name, r) for r in load_records([runs])]
     if not records and not begun and not damaged:
         return None
@@ -162,9 +163,9 @@ def _several(runs: Path) -> Table | None:
             state = f"{100 * done / total:.0f} %"
         except (OSError, ValueError, LookupError, TypeError):
             state = "damaged"
-        table.add_row("–", "–", "–", state, str(folder.relative_to(runs)))
+        table.add_row("–", "–", "–", state, name_of(folder))
     for folder in damaged:
-        table.add_row("–", "–", "–", "damaged", str(folder.relative_to(runs)))
+        table.add_row("–", "–", "–", "damaged", name_of(folder))
     return table
 
 

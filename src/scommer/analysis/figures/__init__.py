@@ -30,6 +30,7 @@ NEEDS: dict[str, Callable[[Group], None]] = {  # an error where a figure cannot 
     "stability": stability.check,
     "history": history.check,
 }
+MANY = 12  # sets: in all figures but scores, more can hardly be told apart
 ENDINGS: dict[str, dict[str, None]] = {  # what to leave out, so that equal records give equal files
     ".png": {"Software": None},
     ".svg": {"Date": None},

@@ -34,7 +34,9 @@ def figure(groups: Sequence[Group]) -> Figure:
         for memory, dash in style.memory_dashes(group):
             r = group.matrices(memory)
             if group.at_once:
-                style.line(bottom, np.array([tasks]), r.mean(2), **{**look, "marker": "*", "markersize": 6})
+                style.line(
+                    bottom, np.array([tasks]), r.mean(2), **{**look, "marker": "*", "markersize": 6, "clip_on": False}
+                )
             else:
                 size = 3 if tasks <= 10 else 0
                 style.line(bottom, np.arange(1, tasks + 1), seen_so_far(r), **look, linestyle=dash, markersize=size)

@@ -1,5 +1,6 @@
 """Accuracy at the end, a row for each set of runs: the figure for many settings."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,34 +12,40 @@ from scommer.analysis.figures import style
 from scommer.analysis.groups import Group
 from scommer.analysis.summary import SETTINGS, names_of
 
-ROW = 0.14  # its height in inches
-ANSWERS = "memory that answers"
-MARKS = {style.ANSWERS: "o", style.WORKING: "s", style.FURTHER: "^"}  # of memories, by their dashes
+ROW = 0.16  # its height in inches
+LINE = 70  # letters of a label
+MARKS = {"working": "s", "plastic": "^", "stable": "D"}  # of memories; a circle for any other
 
 
 def figure(groups: Sequence[Group]) -> Figure:
     """Mean over tasks of R[T, i] of each memory, filled where it answers; a bar of one deviation over seeds."""
     scored = [s for s in SETTINGS if any(s in g.records[0].scores[g.inference] for g in groups)]
-    made = Figure(figsize=(style.PAGE, 0.7 + ROW * len(groups)), layout="constrained")
+    labels = [textwrap.fill(g.label, LINE) for g in groups]
+    heights = np.array([max(1, 0.7 * (1 + label.count("\n"))) for label in labels])
+    rows = heights.cumsum() - heights / 2
+    made = Figure(figsize=(style.PAGE, 0.9 + ROW * heights.sum()), layout="constrained")
     axes = made.subplots(1, len(scored), sharey=True, squeeze=False)[0]
     handles: dict[str, Line2D] = {}
-    for y, group in enumerate(groups):
-        hue = style.colour(group.method)
-        for memory, dash in style.memory_dashes(group):
-            filled = memory == group.inference
-            look: dict[str, Any] = {"color": hue, "marker": MARKS[dash], "markerfacecolor": hue if filled else "white"}
+    for row, group in zip(rows, groups, strict=True):
+        hue, several = style.colour(group.method), len(group.memories)
+        for n, memory in enumerate(group.memories):
+            filled, y = memory == group.inference, row + 0.3 * (n - (several - 1) / 2)
+            look: dict[str, Any] = {"color": hue, "marker": MARKS.get(memory, "o")}
             for ax, setting in zip(axes, scored, strict=True):
                 if setting in group.records[0].scores[memory]:
                     mean, std = style.mean_std(np.array([r.accuracy(memory, setting) for r in group.records]))
-                    ax.errorbar(mean, y, xerr=std if len(group.records) > 1 else None, **look, elinewidth=0.8)
-            name = ANSWERS if filled else f"{memory.replace('_', '-')} memory"
-            key = {**look, "color": "0.4", "markerfacecolor": "0.4" if filled else "white"}
-            handles.setdefault(name, Line2D([], [], linestyle="none", label=name, **key))
+                    ax.errorbar(mean, y, xerr=std if len(group.records) > 1 else None, **look, elinewidth=0.8,
+                                markerfacecolor=hue if filled else "white")  # fmt: skip
+            name = f"{memory.replace('_', '-')} memory"
+            handles.setdefault(name, Line2D([], [], linestyle="none", label=name, **{**look, "color": "0.4"}))
     for ax, setting in zip(axes, scored, strict=True):
         ax.set_xlabel(f"{SETTINGS[setting]} {names_of(groups[0].records[0].stream['kind'])['accuracy']} (%)")
+        ax.set_xlim(*np.clip(ax.get_xlim(), -1, 101))
         ax.grid(color="0.9", linewidth=0.5)
         ax.set_axisbelow(True)
-    axes[0].set_yticks(range(len(groups)), [g.label for g in groups])
-    axes[0].set_ylim(len(groups) - 0.4, -0.6)
-    style.legend(made, sorted(handles.values(), key=lambda h: h.get_label() != ANSWERS), style.of_seeds(groups) or None)
+    axes[0].set_yticks(rows, labels)
+    axes[0].set_ylim(heights.sum(), 0)
+    open_too = any(len(g.memories) > 1 for g in groups)
+    title = "; ".join(filter(None, ("filled: the one that answers" if open_too else "", style.of_seeds(groups))))
+    style.legend(made, list(handles.values()), title or None)
     return made

@@ -1,5 +1,6 @@
 """How all figures look: one colour a method, safe for the colour-blind, and sizes of a paper's columns."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,9 +98,12 @@ def percent_scale(ax: Axes) -> None:
 
 def legend(figure: Figure, handles: Sequence[Any], title: str | None = None) -> None:
     """Above the axes, in as many columns as its longest label leaves room for; a figure grows with many rows."""
-    longest = max(len(h.get_label()) for h in handles)
+    room = int(figure.get_figwidth() * 18) - 8  # letters
+    for h in handles:
+        h.set_label(textwrap.fill(h.get_label(), room))
+    longest = max(len(h.get_label().split("\n")[0]) for h in handles)
     columns = min(len(handles), max(1, int(figure.get_figwidth() * 18 / (longest + 8))))
-    rows = -(-len(handles) // columns)
+    rows = -(-len(handles) // columns) + sum(h.get_label().count("\n") for h in handles)
     figure.set_figheight(figure.get_figheight() + ROW * max(0, rows - ROWS))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title, title_fontsize=6)
 

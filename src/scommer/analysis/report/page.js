@@ -40,6 +40,7 @@ for (const button of document.querySelectorAll("button.enlarge")) {
     large.alt = small.alt;
     document.getElementById("viewer-caption").textContent =
       button.parentElement.querySelector("figcaption").textContent;
+    viewer.querySelector(".stage").classList.toggle("tall", button.parentElement.matches(".scores, .matrices"));
     viewer.showModal();
   });
 }
@@ -51,7 +52,7 @@ viewer.addEventListener("click", (event) => {
 // What is wider than its box can be scrolled by keyboard too; what is not needs no stop.
 const sizes = new ResizeObserver((entries) => {
   for (const { target: box } of entries) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   }
 });

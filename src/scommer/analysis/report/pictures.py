@@ -18,7 +18,6 @@ TITLES = {  # in the order of the page: those of a column's width come in pairs
     "matrices": "Accuracy on each task's test set (columns) after each task (rows)",
     "codes": "Class codes of the last stage: activity on test images, P_s, and how far classes overlap",
 }
-MANY = 12  # sets: lines of more cannot be told apart
 CODES = 4  # of the large figures of single runs, so that a page of many runs can still be sent by mail
 
 
@@ -52,14 +51,14 @@ def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
 
 
 def in_figures(groups: Sequence[Group]) -> Sequence[Group]:
-    """All sets or, of too many, those with nothing changed from their preset; where there are none, the first.
+    """All sets or, of too many, those with nothing changed from their preset; where only one is, the first.
 
     That of scores has them all.
     """
-    if len(groups) <= MANY:
+    if len(groups) <= figures.MANY:
         return groups
     unchanged = [g for g in groups if not changes(g.records[0])]
-    return (unchanged or groups)[:MANY]
+    return (unchanged if len(unchanged) > 1 else groups)[: figures.MANY]
 
 
 def _first(group: Group) -> Group:
