@@ -161,6 +161,17 @@ def test_the_button_of_the_dialog_closes_it(browser):
     assert browser.switch_to.active_element == button
 
 
+def test_what_is_tall_is_as_wide_as_the_dialog_and_scrolls_there(browser):
+    browser.find_element(By.CSS_SELECTOR, "figure.matrices button.enlarge").click()
+    stage = browser.find_element(By.CSS_SELECTOR, "#viewer .stage")
+    assert stage.find_element(By.TAG_NAME, "img").size["width"] == browser.execute_script(
+        "return arguments[0].clientWidth", stage
+    )
+    browser.find_element(By.CSS_SELECTOR, "#viewer button").click()
+    browser.find_element(By.CSS_SELECTOR, "figure.tasks button.enlarge").click()
+    assert "tall" not in stage.get_attribute("class")
+
+
 def test_every_figure_is_drawn(browser):
     sizes = browser.execute_script(
         "return [...document.querySelectorAll('figure img')].map(i => [i.complete, i.naturalWidth])"

@@ -13,7 +13,8 @@ from scommer.analysis.summary import SETTINGS, names_of
 from scommer.errors import UsageError
 from scommer.record import Record
 
-FEW = 5  # pairs: with fewer, an interval rests on the guess that differences are normal; sets that a message names
+FEW = 5  # pairs: with fewer, an interval rests on the guess that differences are normal
+NAMED = 5  # sets, in a message
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
     for stream in sorted({r.stream["name"] for r in records}):
         sets = groups([r for r in records if r.stream["name"] == stream])
         if len(sets) > 1:
-            more = f"; and {len(sets) - FEW} more" if len(sets) > FEW else ""
-            labels = "; ".join(g.label for g in sets[:FEW]) + more
+            more = f"; and {len(sets) - NAMED} more" if len(sets) > NAMED else ""
+            labels = "; ".join(g.label for g in sets[:NAMED]) + more
             raise UsageError(
                 f"{side} mixes settings on {stream} ({labels}): "
                 f"choose one with a pattern or a condition, as in runs@method=er@buffer=200 or runs@preset"
