@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scommer import Experiment, Stream, Task, class_il, from_arrays, run
+from scommer import Experiment, Stream, Task, class_il, from_arrays, load_records, run
 from scommer.errors import UsageError
 from scommer.experiment import prepare
+from scommer.learner import Learner
+from scommer.record import Record
 from scommer.streams import STREAMS, load
 
 LABELS = np.arange(120) % 4
@@ -110,3 +113,26 @@ def test_numpy_numbers_are_numbers() -> None:
     plan = prepare(Experiment("s-digits", "er", np.int64(20), np.int64(1), settings=settings))
     assert plan.name.startswith("s-digits-er-20-seed1-")  # which is JSON's business too
     assert (plan.settings["epochs"], plan.settings["lr"], plan.facts["buffer"]) == (3, 0.5, 20)
+
+
+def test_a_run_with_numpy_numbers_leaves_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    stream = class_il((IMAGES, LABELS), 2, validation=np.float32(0.25))
+    record = run(Experiment(stream, "sgd", settings={"epochs": np.int64(1), "width": np.int32(4)}), out="~/runs")
+    found = Record.load(tmp_path / "runs" / record.name)
+    assert found.experiment["given"] == {"epochs": 1, "width": 4}
+    assert found.experiment["validation"] == 0.25
+    assert [r.name for r in load_records("~/runs")] == [record.name]
+    held_out = {"validation": np.float32(0.25), "settings": {"epochs": 1, "width": 4}}
+    assert run(Experiment("s-digits", "sgd", **held_out), out="~/runs").experiment["validation"] == 0.25
+    with pytest.raises(UsageError, match="validation = 'much' does not fit"):
+        Experiment("s-digits", validation="much")  # type: ignore[arg-type]
+
+
+def test_a_place_is_within_its_run() -> None:
+    """Also at the end of a task's last epoch, and of the last task."""
+    plan = prepare(Experiment("s-digits", "sgd", settings={"epochs": 2, "width": 4}))
+    learner = Learner(plan.stream, plan.method, plan.training, device="cpu")
+    places = [(learner.place, learner.known) for moment in learner.learn() if moment != "step"]
+    tasks = range(1, 6)
+    assert places == [p for t in tasks for p in (((t, 2), t - 1), ((t, 2), t - 1), ((min(t + 1, 5), 1), t))]

@@ -206,6 +206,14 @@ def test_images_of_another_scale_are_refused(stream: Stream) -> None:
     )
 
 
+def test_a_channel_that_is_the_same_everywhere_does_no_harm(stream: Stream) -> None:
+    """As the opacity of photographs."""
+    images, labels = tasks(stream)[0]
+    opaque = torch.cat([images, images, images, torch.full_like(images, 255)], 1)
+    model = LifelongClassifier(10, "er", settings={"epochs": 3}, device="cpu").partial_fit(opaque, labels)
+    assert model.score(opaque, labels) > 0.9
+
+
 def test_images_in_another_scale_are_answered_with_a_warning(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     pixels = images.float().numpy() / 255

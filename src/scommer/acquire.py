@@ -65,7 +65,7 @@ def learned(
         weights = final_weights(learner)
     memories = {name: under(f"{name}.", weights) for name in {"working", plan.method.inference}}
     networks = {
-        name: trained(plan.settings, stream.data.class_names, x.shape[1:], tensors, where)
+        name: trained(asked.method, plan.settings, stream.data.class_names, x.shape[1:], tensors, where)
         for name, tensors in memories.items()
     }
     for network in networks.values():
@@ -126,7 +126,7 @@ def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
 
 def _check_images(plan: Plan, first: bool) -> None:
     """Refuses images that cannot be normalised, or are of another scale than those before."""
-    if first and min(plan.settings["std"]) <= FLAT:
+    if first and max(plan.settings["std"]) <= FLAT:
         raise UsageError("the first images are too much alike to learn mean and std from: give both in settings")
     usual = Augment(0, False, plan.settings["mean"], plan.settings["std"])
     if (distance := _distance(usual, plan.stream.data.train_images)) > FAR:

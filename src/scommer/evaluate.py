@@ -12,7 +12,7 @@ from scommer.methods import View
 from scommer.streams import Stream
 
 BINS = 15  # of confidence
-BATCH = 800  # images of 32 × 32 that are scored at once, fewer of larger ones
+BATCH = 800  # images of 32 × 32 that are answered at once
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment
     )
 
 
+def at_once(images: Tensor) -> int:
+    """How many images are answered at once: fewer of larger ones."""
+    return min(BATCH, max(1, BATCH * 32**2 // images.shape[2:].numel()))
+
+
 def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> tuple[Tensor, list[Tensor]]:
     """Logits of all images, and class-wise counts of active units."""
     network = view.memory.network.eval()
@@ -74,7 +79,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
         [],
         [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
     )
-    size = min(BATCH, max(1, BATCH * 32**2 // images[0, 0].numel()))
+    size = at_once(images)
     with view.memory.weights.borrowing(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = network(augment.normalise(x))

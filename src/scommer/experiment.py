@@ -47,6 +47,10 @@ class Experiment:
             if not isinstance(value, Integral):
                 raise UsageError(f"{name} = {value!r} does not fit: expected a whole number")
             object.__setattr__(self, name, int(value))  # NumPy's are no JSON
+        try:
+            object.__setattr__(self, "validation", float(self.validation))
+        except (TypeError, ValueError):
+            raise UsageError(f"validation = {self.validation!r} does not fit: expected a number") from None
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed = {self.seed} does not fit: expected 0 or more")
 

@@ -55,7 +55,8 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
     done, _ = learner.steps
     return Record(
         name=plan.name,
-        experiment=plan.facts | ({"given": dict(plan.experiment.settings)} if plan.fitted else {}),
+        experiment=plan.facts
+        | ({"given": {name: plan.settings[name] for name in plan.experiment.settings}} if plan.fitted else {}),
         settings=plan.settings,
         stream={
             "name": plan.stream.name,

@@ -56,7 +56,7 @@ def widened(known: Knowledge, init: Mapping[str, Any], mind: Mind, device: torch
     state = {name: _widened(name, t, fresh.get(name, t), before, now) for name, t in known.state.items()}
     begun = mind.working.weights.named(mind.working.network)
     weights = {name: _corner(t, begun[name]) for name, t in known.weights.items()}
-    answering = trained(known.settings, names, known.form[1], weights, device)
+    answering = trained(init["method"], known.settings, names, known.form[1], weights, device)
     return replace(known, state=state, weights=weights, answering=answering, init=init)
 
 
@@ -116,7 +116,7 @@ def read(path: Path, device: torch.device) -> Knowledge:
     return Knowledge(
         state=under("state/", tensors),
         weights=weights,
-        answering=trained(about["settings"], about["names"], shape, weights, device),
+        answering=trained(about["init"]["method"], about["settings"], about["names"], shape, weights, device),
         settings=about["settings"],
         form=(dtype, tuple(shape)),
         offered=about["offered"],

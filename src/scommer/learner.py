@@ -59,7 +59,7 @@ class Learner:
         # On a GPU all draw from one: each generator of a graph costs two launches a step.
         one = self.augmenting if self.device.type == "cuda" else None
         make = Workshop(data.train_images[0], data.num_classes, training, buffer, seed, self.device, half, one)
-        self.mind = method.mind(make)
+        self.mind = make.mind(method)
         self.ordering = randomness.generator(seed, "order")
         self.lane = Beside(self.device, urgent=True)  # learners side by side do not wait for each other
         self.meanwhile = Beside(self.device)  # of what needs no gradient
@@ -120,6 +120,16 @@ class Learner:
     def steps_per_epoch(self, task: int) -> int:
         """Steps an epoch of any task."""
         return self.training.steps(len(self.phases[task]))
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The task and the epoch that it is in, from 1."""
+        return min(self.task + 1, len(self.phases)), min(self.epoch + 1, self.training.epochs)
+
+    @property
+    def known(self) -> int:
+        """How many tasks it has learned."""
+        return self.task if not self.method.joint else len(self.stream.tasks)
 
     @property
     def steps(self) -> tuple[int, int]:

@@ -141,7 +141,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             presets.DEFAULT, init["method"], init["buffer"], init["variant"], known.settings
         )
         image = torch.zeros(known.form[1], dtype=getattr(torch, known.form[0]))
-        fresh = method.mind(Workshop(image, len(classes_of(init["classes"])), training, init["buffer"], init["seed"]))
+        fresh = Workshop(image, len(classes_of(init["classes"])), training, init["buffer"], init["seed"]).mind(method)
         return knowledge.widened(known, init, fresh, choose_device(self.device))
 
     @contextmanager

@@ -34,8 +34,7 @@ class Pace:
         speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
         images = speed * learner.size * self.together
         left = (self.total - done) / speed if speed else 0
-        task = min(learner.task + 1, len(learner.phases))
-        epoch = min(learner.epoch + 1, learner.training.epochs)
+        task, epoch = learner.place
         return (
             f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}  "
             f"loss {learner.mean_loss():.3f}  {images:,.0f} img/s  {clock(left)} left"
@@ -91,8 +90,7 @@ class PlainWatch(Watch):
     def moment(self, learner: Learner, moment: Moment) -> None:
         if moment == "task":
             rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
-            known = len(learner.stream.tasks) if learner.method.joint else learner.task
-            seen = ", ".join(f"{view} {row[:known].mean():.2f} %" for view, row in rows.items())
+            seen = ", ".join(f"{view} {row[: learner.known].mean():.2f} %" for view, row in rows.items())
             self._say(f"after task {learner.task}: mean Class-IL accuracy of tasks seen: {seen}")
         elif self.pace.due():
             self._say(self.pace.describe(learner))

@@ -93,7 +93,7 @@ def run_together(
         held.enter_context(kept_memory(where))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
-            folder = Path(out) / name if out else None
+            folder = Path(out).expanduser() / name if out else None
             try:
                 if folder:
                     held.enter_context(checkpoint.locked(folder))
@@ -222,14 +222,14 @@ class TimeUp(ScommerError):
 
 def _where(runs: Sequence[Run]) -> str:
     first = runs[0]
-    task = min(first.learner.task + 1, len(first.learner.phases))
+    task, epoch = first.learner.place
     folders = ", ".join(str(run.folder) for run in runs)
     kept = (
         f"saved in {folders}; run the same command to go on"
         if first.folder
         else "nothing was kept: no folder was given"
     )
-    return f"at task {task}, epoch {first.learner.epoch + 1}: {kept}"
+    return f"at task {task}, epoch {epoch}: {kept}"
 
 
 @contextmanager

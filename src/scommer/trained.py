@@ -12,6 +12,9 @@ from scommer import networks
 from scommer.augment import Augment
 from scommer.data.dataset import Array, Layout, as_images
 from scommer.errors import UsageError, unknown
+from scommer.evaluate import at_once
+from scommer.methods import METHODS
+from scommer.presets import setting_types
 from scommer.record import Record
 
 
@@ -26,7 +29,7 @@ class Trained:
         self.network, self.augment = network.eval(), augment
         self.class_names, self.image_shape = class_names, image_shape
 
-    def logits(self, images: Array, layout: Layout = "auto", batch: int = 500) -> Tensor:
+    def logits(self, images: Array, layout: Layout = "auto") -> Tensor:
         """Logits [N, C] of raw images, in the form in which the stream's images were given."""
         x = as_images(images, layout=layout)
         if x.shape[1:] != self.image_shape:
@@ -36,14 +39,14 @@ class Trained:
             raise UsageError(
                 f"these images are {x.dtype}, those it has learned are {self.dtype}: give them as those were"
             )
-        return self.respond(torch.from_numpy(x), batch)
+        return self.respond(torch.from_numpy(x))
 
     @torch.no_grad()
-    def respond(self, x: Tensor, batch: int = 500) -> Tensor:
+    def respond(self, x: Tensor) -> Tensor:
         """Logits [N, C] of raw images that are laid out as [N, C, H, W] already."""
         device = self.augment.mean.device
         return torch.cat(
-            [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(batch)]
+            [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(at_once(x))]
         )
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
@@ -53,7 +56,7 @@ class Trained:
 
 def load_trained(folder: Path | str, memory: str | None = None, device: str = "cpu") -> Trained:
     """The memory that answers (or the one named) of a run that kept its weights."""
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     record = Record.load(folder)
     path = folder / "weights.safetensors"
     if not path.exists():
@@ -64,8 +67,11 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
     if name not in memories:
         raise unknown("memory", name, memories)
     weights = under(f"{name}.", tensors)
-    made = trained(record.settings, record.stream["classes"], record.stream["image_shape"], weights, device)
-    made.dtype = record.stream.get("dtype")  # early records do not tell
+    stream = record.stream
+    made = trained(
+        record.experiment["method"], record.settings, stream["classes"], stream["image_shape"], weights, device
+    )
+    made.dtype = stream.get("dtype")  # early records do not tell
     return made
 
 
@@ -75,14 +81,19 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def trained(
+    method: str,
     settings: Mapping[str, Any],
     classes: Sequence[str],
     image_shape: Sequence[int],
     weights: Mapping[str, Tensor],
     device: torch.device | str,
 ) -> Trained:
-    """A network of these settings with these parameters and statistics, by name."""
-    sparse = {k: settings[k] for k in ("active", "activate", "threshold")} if settings.get("sparse") else {}
+    """A network of a method with these settings, with these parameters and statistics, by name."""
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    kind = METHODS[method]
+    own = {name: settings[name] for name in setting_types(kind) if name in settings}
+    sparse = kind(**own).network_settings()
     size = {k: settings[k] for k in ("width", "depth", "stages")}
     channels, height, width = image_shape
     any_weights = torch.Generator().manual_seed(0)  # replaced at once

@@ -81,7 +81,7 @@ class Run:
         if moment == "epoch":
             values["loss"] = learner.curve[-1]
         else:
-            known = len(learner.stream.tasks) if learner.method.joint else learner.task
+            known = learner.known
             for view, rows in learner.scores.items():
                 for setting in self.plan.stream.settings:
                     row = getattr(rows[-1], setting)

@@ -62,6 +62,14 @@ def test_conditions_choose_among_runs(varied, condition, names):
     assert sorted(map(repr, chosen)) == sorted(map(repr, wanted))
 
 
+def test_a_name_may_look_like_a_number(make, tmp_path):
+    for name in ("2024", "2025"):
+        (folder := tmp_path / name).mkdir()
+        make("er", stream=name).save(folder)
+    (found,) = load([type(tmp_path)(f"{tmp_path}@stream=2024")])
+    assert found.stream["name"] == "2024"
+
+
 def test_of_a_stream_without_presets_that_counts_which_was_given(make, tmp_path):
     for name, given in (("usual", {}), ("slow", {"lr": 0.01})):
         (folder := tmp_path / name).mkdir()

@@ -1,13 +1,18 @@
 """Weights that were kept answer as they were scored."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from scommer import Experiment, load_trained, run
 from scommer.data import load
 from scommer.errors import UsageError
+from scommer.evaluate import at_once
+from scommer.methods import METHODS
+from scommer.methods.er import ER
 
 QUICK = {"epochs": 2, "width": 6}
 
@@ -30,6 +35,32 @@ def test_a_loaded_memory_scores_what_the_record_says(method: str, settings: dict
         answers = load_trained(tmp_path / record.name, memory).predict(x).numpy()
         by_task = [100 * np.mean((answers == y)[np.isin(y, task)]) for task in record.stream["tasks"]]
         np.testing.assert_allclose(by_task, record.matrix(memory)[-1], atol=1e-6)
+
+
+@dataclass(frozen=True)
+class Narrow(ER):
+    """ER with a sparse network, which its settings do not tell."""
+
+    def network_settings(self) -> dict[str, object]:
+        return {"active": 0.3}
+
+
+def test_a_sparse_method_of_ones_own_answers_as_it_was_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "narrow", Narrow)
+    record = run(Experiment("s-digits", "narrow", 30, settings=QUICK), out=tmp_path, weights=True)
+    digits = load("digits")
+    x, y = digits.test_images, digits.test_labels.numpy()
+    answers = load_trained(tmp_path / record.name).predict(x).numpy()
+    assert 100 * np.mean((answers == y)[np.isin(y, [8, 9])]) == pytest.approx(record.matrix()[-1, -1])
+    monkeypatch.delitem(METHODS, "narrow")  # as in another process
+    with pytest.raises(UsageError, match="unknown method 'narrow'"):
+        load_trained(tmp_path / record.name)
+
+
+def test_of_large_images_fewer_are_answered_at_once() -> None:
+    assert at_once(torch.zeros(9, 1, 8, 8)) == at_once(torch.zeros(2, 3, 32, 32)) == 800
+    assert at_once(torch.zeros(2, 3, 64, 64)) == 200
+    assert at_once(torch.zeros(1, 1, 2000, 2000)) == 1
 
 
 def test_wrong_wishes_are_refused(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def shake(vector, seed, size=0.1):
 
 def mind_of(method):
     """A mind whose memories have drifted apart."""
-    mind = method.mind(WORKSHOP)
+    mind = WORKSHOP.mind(method)
     shake(mind.working.weights.theta, 1)
     for i, memory in enumerate(mind.long_term.values()):
         shake(memory.weights.theta, 5 + i)
@@ -159,7 +159,7 @@ def test_derpp_remembers_the_logits_of_the_training_pass():
 
 def test_only_derpp_keeps_more_than_image_and_label():
     for name, kind in METHODS.items():
-        mind = kind().mind(WORKSHOP)
+        mind = WORKSHOP.mind(kind())
         outcome = Outcome(torch.zeros(()), torch.zeros(2, CLASSES), [])
         extra = {"logits"} if name == "der++" else set()
         assert set(kind().keepsake(outcome)) == extra
@@ -190,7 +190,7 @@ def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
 
 def test_cls_er_memories_that_are_still_equal_agree():
     """So long as the three have the same weights, there is nothing to be consistent about."""
-    mind = CLSER().mind(WORKSHOP)
+    mind = WORKSHOP.mind(CLSER())
     without, whole = (CLSER(reg=reg).loss(mind, TASK, (FIRST,)).loss for reg in (0.0, 100.0))
     same(without, whole)
 
@@ -298,7 +298,7 @@ def test_memories_of_equal_weights_agree_on_recalled_images_as_published_but_not
     losses = []
     for gamma in (0.0, 1.0):
         method = SCoMMER(**CODING | {"gamma": gamma}, **settings)
-        losses.append(method.loss(method.mind(WORKSHOP), TASK, (FIRST,)).loss.item())
+        losses.append(method.loss(WORKSHOP.mind(method), TASK, (FIRST,)).loss.item())
     assert (abs(losses[1] - losses[0]) < 1e-6) == agree
 
 
@@ -339,15 +339,15 @@ def test_ablation_without_long_term_memory():
 def test_ablation_without_sparse_activations():
     method = SCoMMER(**CODING, sparse=False, dropout="none")
     mind = mind_of(method)
-    dense = ER().mind(WORKSHOP)
-    start, other = method.mind(WORKSHOP).working.network, dense.working.network
+    dense = WORKSHOP.mind(ER())
+    start, other = WORKSHOP.mind(method).working.network, dense.working.network
     assert torch.equal(start(TASK.x).logits, other(TASK.x).logits)  # the dense network of the baselines
     twin = Twin(mind)
     outcome = method.loss(mind, TASK, (FIRST,))
     z_m, z_t = passes(twin.network, None)
     z_s = twin.slow["long_term"](FIRST.x).logits
     twin.check(mind, outcome, ce(z_m, FIRST.y) + ce(z_t, TASK.y) + 0.3 * mse(z_m, z_s.detach()))
-    sparse = SCoMMER(**CODING, dropout="none").mind(WORKSHOP).working.network
+    sparse = WORKSHOP.mind(SCoMMER(**CODING, dropout="none")).working.network
     assert not torch.allclose(sparse(TASK.x).logits, other(TASK.x).logits)
 
 
@@ -483,7 +483,7 @@ def test_a_step_draws_from_owned_generators_only(name):
     method, everyone = usable(name), torch.get_rng_state()
     ends = []
     for seed in (0, 0, 1):
-        mind = method.mind(replace(WORKSHOP, seed=seed))
+        mind = replace(WORKSHOP, seed=seed).mind(method)
         for _ in range(3):
             outcome = method.loss(mind, TASK, (FIRST, SECOND)[: method.draws])
             mind.working.descend(outcome.loss, 0.1)
@@ -497,7 +497,7 @@ def test_a_step_draws_from_owned_generators_only(name):
 def test_every_generator_of_a_mind_has_a_role_of_its_own():
     states = {}
     for name in METHODS:
-        generators = usable(name).mind(WORKSHOP).generators()
+        generators = WORKSHOP.mind(usable(name)).generators()
         assert len({g.initial_seed() for g in generators.values()}) == len(generators)
         states[name] = set(generators)
     assert states["scommer"] == {"episodic", "long_term", "code"}
@@ -506,5 +506,5 @@ def test_every_generator_of_a_mind_has_a_role_of_its_own():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_all_methods_start_from_the_same_weights(name):
-    thetas = [usable(n).mind(WORKSHOP).working.weights.theta for n in ("sgd", name)]
+    thetas = [WORKSHOP.mind(usable(n)).working.weights.theta for n in ("sgd", name)]
     assert torch.equal(*thetas)

@@ -50,7 +50,7 @@ def _matching(path: Path) -> list[Path]:
 
 def _split(path: Path) -> tuple[str, list[str]]:
     """A path and its conditions: of a path that has the sign in it, as much as there is."""
-    pieces = str(path).split("@")
+    pieces = str(path.expanduser()).split("@")
     for n in range(len(pieces), 1, -1):
         where = "@".join(pieces[:n])
         if Path(where).exists() or glob(where):  # noqa: PTH207 - also an absolute one
@@ -86,7 +86,8 @@ def _select(found: dict[Path, Record], condition: str, where: str, known: set[st
         if name not in known:
             raise unknown("setting of these runs", name, known)
         held = {folder: facts[name] for folder, r in found.items() if name in (facts := _facts(r))}
-        chosen = {folder: found[folder] for folder, v in held.items() if _same(v, value)}
+        text = condition.partition("=")[2].strip()  # a name may look like a number
+        chosen = {folder: found[folder] for folder, v in held.items() if _same(v, value) or v == text}
         values = sorted({presets.written(v) for v in held.values()})
         there = f"there {name} is {' or '.join(values)}" if held else f"they have no {name}"
     if not chosen:

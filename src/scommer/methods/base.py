@@ -1,7 +1,7 @@
 """What every method shares: a mind (the state), a loss, and hooks around the step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -78,14 +78,19 @@ class Workshop:
     device: torch.device | str = "cpu"
     half: torch.dtype | None = None  # the precision of convolutions, where it is not the full one
     shared: torch.Generator | None = None  # that all roles draw from, where they do not have their own
+    network: Mapping[str, Any] = field(default_factory=dict)  # what the method's network must know beside its size
 
-    def working(self, **sparse: Any) -> WorkingMemory:
-        """A fresh network of the wanted size, dense unless ratios are given."""
+    def mind(self, method: "Method") -> Mind:
+        """A method's state at the start."""
+        return method.mind(replace(self, network=method.network_settings()))
+
+    def working(self) -> WorkingMemory:
+        """A fresh network of the wanted size."""
         t = self.training
         c, h, w = self.image.shape
         network: nn.Module = networks.build(
             t.network, (c, h, w), self.classes, randomness.generator(self.seed, "network"),
-            width=t.width, depth=t.depth, stages=t.stages, **sparse,
+            width=t.width, depth=t.depth, stages=t.stages, **self.network,
         )  # fmt: skip
         return WorkingMemory(network.to(self.device), t.momentum, t.weight_decay, self.half)
 
@@ -115,6 +120,10 @@ class Method:
     def inference(self) -> str:
         """The memory that answers."""
         return "working"
+
+    def network_settings(self) -> dict[str, Any]:
+        """What its network must know beside its size, to be sparse: those that answer later are built so too."""
+        return {}
 
     def mind(self, make: Workshop) -> Mind:
         """The state at the start."""

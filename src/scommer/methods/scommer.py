@@ -44,7 +44,7 @@ class SCoMMER(Coding, Method):
         return self.answer if self.long_term else "working"
 
     def mind(self, make: Workshop) -> Mind:
-        working = make.working(**self.network_settings())
+        working = make.working()
         slow = {"long_term": LongTermMemory(working, make.generator("coin"))} if self.long_term else {}
         code = SparseCode(self, working.units, make.classes, make.generator("code"))
         return Mind(working, make.episodic(), slow, code)

@@ -34,4 +34,4 @@ def class_il(
                 f"classes {list(group)} have {len(train)} training and {len(test)} test images: both must be some"
             )
         made.append(Task(train, test, group))
-    return Stream(name, "class-il", data, tuple(made), validation)
+    return Stream(name, "class-il", data, tuple(made), float(validation))

@@ -59,7 +59,7 @@ def gcil(
         if not len(test):
             raise UsageError(f"classes {sorted(seen)} have no test images: add some, or drop these classes")
         made.append(Task(torch.from_numpy(np.concatenate(train)), test, tuple(chosen.tolist())))
-    return Stream(name, "gcil", data, tuple(made), validation)
+    return Stream(name, "gcil", data, tuple(made), float(validation))
 
 
 def _sizes(rng: np.random.Generator, probability: np.ndarray, samples: int) -> np.ndarray:
