@@ -30,7 +30,7 @@ TABLE_S1 = [
     ("gcil-longtail", 500, 0.9, 0.05, 0.5, 3.0, 0.2, 0.6),
 ]
 
-# notes.md, section 3: stream, method, buffer, epochs and settings
+# As published, by stream, method and buffer: epochs and settings. Nothing is for DER++ on S-CIFAR100 with 200.
 BASELINES = [
     ("s-cifar10", "sgd", 200, 50, {"lr": 0.1}),
     ("s-cifar10", "joint", 200, 50, {"lr": 0.1}),
@@ -63,7 +63,7 @@ BASELINES = [
     ("gcil-longtail", "cls-er", 500, 100, {"lr": 0.1, "reg": 0.1, "r_stable": 0.6, "r_plastic": 0.7}),
 ]
 
-# notes.md, section 1: what the text and the published implementation say
+# docs/variants.md: what the text and the published implementation say
 VARIANTS = {
     "pi_h": (0.5, [0.5, 0.5, 5.0, 5.0]),
     "warmup": (30, 30),  # the text has no value
@@ -125,7 +125,7 @@ def test_sgd_on_s_cifar100_has_one_of_two_published_rates():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("variant", ["paper", "official"])
 def test_every_method_trains_in_the_same_way(stream, method, variant):
-    """notes.md, sections 1 and 3: plain SGD, batches of 32, ResNet-18, CIFAR-10's normalisation, crop and flip."""
+    """As published: plain SGD, batches of 32, ResNet-18, CIFAR-10's normalisation, crop and flip."""
     found = settings(stream, method, variant=variant)
     expect(found, {"momentum": 0.0, "weight_decay": 0.0, "batch": 32, "replay": 32, "network": "resnet18"})
     expect(found, {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2615], "pad": 4, "flip": True})

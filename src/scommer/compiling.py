@@ -16,10 +16,10 @@ _on = False
 
 
 @contextmanager
-def compiling(wanted: bool = True) -> Iterator[None]:
+def compiling() -> Iterator[None]:
     """In here the functions marked `compiled` are."""
     global _on
-    before, _on = _on, wanted and on("compiling")
+    before, _on = _on, on("compiling")
     limit = torch._dynamo.config.patch(recompile_limit=256) if _on else nullcontext()  # sizes and settings are many
     try:
         with limit:

@@ -78,8 +78,8 @@ class LiveWatch(Watch):
 class PlainWatch(Watch):
     """A line every few seconds and at the end of each task."""
 
-    def __init__(self, console: Console, every: float = 10.0) -> None:
-        self.console, self.pace = console, Pace(every)
+    def __init__(self, console: Console) -> None:
+        self.console, self.pace = console, Pace(10.0)
 
     def begin(self, plan: Plan, learner: Learner, together: int) -> None:
         self.pace.begin(learner, together)

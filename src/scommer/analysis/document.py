@@ -1,11 +1,10 @@
 """All results in one document: the paper's tables as far as there are runs, and every run."""
 
-import statistics
 from collections.abc import Sequence
 
 from scommer.analysis import tables
 from scommer.analysis.selection import changes
-from scommer.analysis.summary import SETTINGS
+from scommer.analysis.summary import SETTINGS, mean_std
 from scommer.memory.long_term import STATISTICS
 from scommer.record import Record
 
@@ -75,7 +74,7 @@ def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> str
     """Accuracy of a memory with these statistics: scored under its own name if they are those it answers with."""
     views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
-    return tables.spread(statistics.fmean(values), statistics.stdev(values) if values[1:] else None) if values else "–"
+    return mean_std(values) if values else "–"
 
 
 def _runs(records: Sequence[Record]) -> str:

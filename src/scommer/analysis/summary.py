@@ -26,6 +26,12 @@ def names_of(kind: str) -> dict[str, str]:
     return {m: "nested mean" if m == "accuracy" else n for m, n in MEASURES.items() if m != "forward_transfer"}
 
 
+def mean_std(values: Sequence[float], form: str = ".2f") -> str:
+    """`67.78 ± 0.40`, of a sample; the mean alone of one value."""
+    mean = format(statistics.fmean(values), form)
+    return f"{mean} ± {format(statistics.stdev(values), form)}" if len(values) > 1 else mean
+
+
 def summary_table(record: Record) -> Table:
     """Every memory and setting of one run; the memory that answers is marked."""
     names = names_of(record.stream["kind"])
@@ -116,8 +122,7 @@ def seeds_table(records: Sequence[Record]) -> Table:
         table.add_column(f"{SETTINGS[setting]} {names[m]}", justify="right")
     for memory in first.scores:
         values = [[r.scores[memory][s][m] for r in records] for s, m in columns]
-        cells = [f"{statistics.fmean(v):.2f} ± {statistics.stdev(v):.2f}" for v in values]
-        table.add_row(memory, *cells, style="bold" if memory == first.inference else "")
+        table.add_row(memory, *map(mean_std, values), style="bold" if memory == first.inference else "")
     return table
 
 

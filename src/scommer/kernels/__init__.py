@@ -1,6 +1,6 @@
-"""Fused kernels of a training step on a GPU (Triton): the only room that knows them.
+"""Fused kernels of a training step on a GPU: the only room that knows Triton.
 
-Sums are taken in a fixed order, so that a step is repeatable to the bit. The plain expressions of `networks`, `beside`
+Sums are taken in a fixed order, so that a step is repeatable to the bit. The plain expressions of `layers`, `beside`
 and `weights` are their reference.
 
 Images lie channels-last: a tensor [B, C, H, W] is rows [B·H·W, C] in memory, of which a program takes a tile.

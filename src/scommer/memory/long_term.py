@@ -11,7 +11,6 @@ from scommer.beside import Beside, Event
 from scommer.compiling import compiled
 from scommer.layers import BatchNorm
 from scommer.memory.working import WorkingMemory
-from scommer.networks import units_of
 from scommer.weights import Weights
 
 Statistics = Literal["replay", "working", "recalibrated"]
@@ -30,14 +29,9 @@ class LongTermMemory:
         self.network = copy.deepcopy(working.network, apart).requires_grad_(False).train()
         self.weights = Weights(self.network, working.weights.half.dtype if working.weights.half is not None else None)
         self.weights.theta.copy_(working.weights.theta)
-        self.generator = generator
+        self.units, self.generator = working.units, generator
         self.beside = Beside(self.weights.theta.device)
         self.step = torch.zeros((), dtype=torch.float32, device=self.weights.theta.device)
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        """How many units each stage has."""
-        return units_of(self.network)
 
     @torch.no_grad()
     def retrieve(self, x: Tensor, since: Event | None = None) -> Tensor:

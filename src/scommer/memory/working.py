@@ -21,7 +21,7 @@ class WorkingMemory:
         weight_decay: float = 0.0,
         half: torch.dtype | None = None,
     ) -> None:
-        self.network = network.train()
+        self.network, self.units = network.train(), units_of(network)
         self.weights = Weights(network, half)
         self.parameters = list(network.parameters())
         self.grad = torch.zeros_like(self.weights.theta)
@@ -37,11 +37,6 @@ class WorkingMemory:
     def __call__(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
         response: Response = self.network(x, keep, parts)
         return response
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        """How many units each stage has."""
-        return units_of(self.network)
 
     def descend(self, loss: Tensor, lr: float) -> None:
         """θ_w ← θ_w - η ∇L, with momentum and weight decay where asked for."""

@@ -1,4 +1,4 @@
-"""The methods, by name. A new one is a file, a line here and a preset."""
+"""The methods, by name. A new one is a file and a line here, and a preset where its defaults do not do."""
 
 from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop
 from scommer.methods.cls_er import CLSER

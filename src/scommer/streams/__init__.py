@@ -1,4 +1,4 @@
-"""The streams, by name. A new one is a line here and a preset."""
+"""The streams, by name. A new one is a line here; without a preset, settings follow its images."""
 
 from collections.abc import Callable
 from functools import partial

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scommer.analysis.summary import mean_std
+
 MISSING = "–"
 
 
@@ -50,9 +52,7 @@ def spread(values: Sequence[float], form: str = ".2f") -> Cell:
     known = [v for v in values if not math.isnan(v)]
     if not known:
         return Cell(MISSING)
-    mean = statistics.fmean(known)
-    text = format(mean, form)
-    return Cell(f"{text} ± {format(statistics.stdev(known), form)}" if len(known) > 1 else text, mean)
+    return Cell(mean_std(known, form), statistics.fmean(known))
 
 
 def table(
