@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A residual network for small images; the defaults are the paper's ResNet-18 without its ratios.
+    """A residual network for small images, as the paper's ResNet-18.
 
     `active` gives the share of active filters of each stage, None a dense network. A sparse stage
     activates its output at its very end (`activate="stage"`, as published) or after every block
@@ -62,12 +62,12 @@ class ResNet(nn.Module):
         inputs: int,
         classes: int,
         *,
-        width: int = 64,
-        depth: int = 2,
-        stages: int = 4,
-        active: float | Sequence[float] | None = None,
-        activate: Literal["stage", "block"] = "stage",
-        threshold: Threshold = "k",
+        width: int,
+        depth: int,
+        stages: int,
+        active: float | Sequence[float] | None,
+        activate: Literal["stage", "block"],
+        threshold: Threshold,
     ) -> None:
         super().__init__()
         self.units = tuple(width * 2**l for l in range(stages))
@@ -107,10 +107,10 @@ class MLP(nn.Module):
         inputs: int,
         classes: int,
         *,
-        width: int = 256,
-        stages: int = 2,
-        active: float | Sequence[float] | None = None,
-        threshold: Threshold = "k",
+        width: int,
+        stages: int,
+        active: float | Sequence[float] | None,
+        threshold: Threshold,
     ) -> None:
         super().__init__()
         self.units = (width,) * stages

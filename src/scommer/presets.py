@@ -112,6 +112,17 @@ def as_dict(method: Method, training: Training) -> dict[str, Any]:
     return {name: list(v) if isinstance(v, tuple) else v for name, v in sorted(everything.items())}
 
 
+def settings(
+    stream: str,
+    method: str,
+    buffer: int | None,
+    variant: str = "official",
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """All settings of a cell by name; a method without replay has no buffer."""
+    return as_dict(*resolve(stream, method, buffer or 0, variant, overrides))
+
+
 def written(value: Any) -> str:
     """A setting's value as `--set` takes it."""
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

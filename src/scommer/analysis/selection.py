@@ -112,7 +112,7 @@ def changed(record: Record) -> dict[str, Any]:
         return {name: value for name, value in record.settings.items() if name in e["given"]}
     if e["method"] not in METHODS:
         return record.settings
-    usual = presets.as_dict(*presets.resolve(e["stream"], e["method"], e["buffer"] or 0, e["variant"]))
+    usual = presets.settings(e["stream"], e["method"], e["buffer"], e["variant"])
     return {name: value for name, value in record.settings.items() if usual.get(name) != value}
 
 

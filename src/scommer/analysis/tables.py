@@ -127,8 +127,7 @@ def _belongs(record: Record, stream: str, row: dict[str, Any]) -> bool:
     wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": variant, "validation": 0.0}
     if not wanted.items() <= record.experiment.items():
         return False
-    settings = presets.as_dict(*presets.resolve(stream, method, buffer or 0, variant, row.get("settings", {})))
-    return settings == record.settings
+    return presets.settings(stream, method, buffer, variant, row.get("settings", {})) == record.settings
 
 
 def _seed(record: Record) -> int:

@@ -10,8 +10,6 @@ from scommer.methods import METHODS
 from scommer.record import Record
 from scommer.streams import STREAMS
 
-BUFFER = 200  # of `scommer run`: a method without replay is given none
-
 
 @dataclass(frozen=True)
 class Again:
@@ -43,7 +41,7 @@ def _again(runs: Sequence[Record]) -> Again:
     words += ["--seeds", *seeds] if len(seeds) > 1 else ["--seed", *seeds]
     words += ["--variant", e["variant"]] if e["variant"] != "official" else []
     words += ["--validation", str(e["validation"])] if e["validation"] else []
-    usual = presets.as_dict(*presets.resolve(e["stream"], e["method"], e["buffer"] or BUFFER, e["variant"]))
+    usual = presets.settings(e["stream"], e["method"], e["buffer"], e["variant"])
     for name, value in record.settings.items():
         if name in usual and usual[name] != value:
             words += ["--set", f"{name}={presets.written(value)}"]
