@@ -1,5 +1,6 @@
 """A run in a table: accuracy, forgetting and transfer of each memory."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -26,10 +27,15 @@ def names_of(kind: str) -> dict[str, str]:
     return {m: "nested mean" if m == "accuracy" else n for m, n in MEASURES.items() if m != "forward_transfer"}
 
 
+def spread(mean: float, std: float | None, form: str = ".2f") -> str:
+    """`69.19 ± 0.61`, or the mean alone."""
+    alone = std is None or math.isnan(std)
+    return format(mean, form) if alone else f"{format(mean, form)} ± {format(std, form)}"
+
+
 def mean_std(values: Sequence[float], form: str = ".2f") -> str:
-    """`67.78 ± 0.40`, of a sample; the mean alone of one value."""
-    mean = format(statistics.fmean(values), form)
-    return f"{mean} ± {format(statistics.stdev(values), form)}" if len(values) > 1 else mean
+    """Of a sample; the mean alone of one value."""
+    return spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, form)
 
 
 def summary_table(record: Record) -> Table:

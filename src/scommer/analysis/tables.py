@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from scommer import presets
-from scommer.analysis.summary import SETTINGS
+from scommer.analysis.summary import SETTINGS, spread
 from scommer.errors import unknown
 from scommer.experiment import Experiment
 from scommer.methods import METHODS
@@ -158,11 +158,6 @@ def _notes(rows: Sequence[Entry]) -> list[str]:
     mixed = [f"{e.row} on {e.stream} ({', '.join(e.precisions)})" for e in rows if len(e.precisions) > 1]
     sources = [f"by its authors: {source}" for source in sorted({e.authors for e in rows if e.authors})]
     return sources + ([f"runs of several precisions: {'; '.join(dict.fromkeys(mixed))}"] if mixed else [])
-
-
-def spread(mean: float, std: float | None) -> str:
-    """`69.19 ± 0.61`, or the mean alone."""
-    return f"{mean:.2f}" if std is None or math.isnan(std) else f"{mean:.2f} ± {std:.2f}"
 
 
 def as_table(title: str, rows: Sequence[Entry]) -> Table:

@@ -138,13 +138,13 @@ def _several(runs: Path) -> Table | None:
     def name_of(folder: Path) -> str:
         return str(folder.relative_to(runs)) if runs.exists() else folder.name
 
-    begun, damaged, records = unfinished([runs]), [], []
-    for folder in (folder for place in places(runs) for folder in find(place)):
+    here, begun, damaged, records = places(runs), unfinished([runs]), [], []
+    for folder in (folder for place in here for folder in find(place)):
         try:
             records.append((name_of(folder), Record.load(folder)))
         except UsageError:
             damaged.append(folder)
-    if not places(runs):  # conditions
+    if not here:  # conditions
         records = [(r.name, r) for r in load_records([runs])]
     if not records and not begun and not damaged:
         return None

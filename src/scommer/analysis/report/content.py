@@ -79,8 +79,8 @@ def _name(record: Record, parts: Sequence[Sequence[Record]]) -> str:
 
 def _section(key: str, name: str, sets: Sequence[Group]) -> Section:
     runs = [r for g in sets for r in g.records]
-    made, missing = pictures(sets)
     few = in_figures(sets)
+    made, missing = pictures(sets, few)
     drawn = [g.label for g in few] if len(few) < len(sets) else []
     differences, partial, shared = settings(sets)
     shared_facts, times = computed(runs)

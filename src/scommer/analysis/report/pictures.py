@@ -32,16 +32,14 @@ class Picture:
     wide: bool
 
 
-def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    """The figures of one stream, and what is in none of them and why."""
+def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+    """The figures of one stream, of all sets or of those chosen, and what is in none of them and why."""
     made, missing = [], []
-    chosen = in_figures(groups)
-    if len(groups) > 1:
-        made.append(_picture("scores", groups, several=True))
-    for name in list(TITLES)[1:]:
-        sets = [_first(g) for g in chosen] if name == "codes" else chosen
-        missing += [f"{name}, {g.label}: {why}" for g in sets if (why := figures.lacking(name, g))]
-        able = [g for g in sets if not figures.lacking(name, g)]
+    of = {"scores": groups if len(groups) > 1 else [], "codes": [_first(g) for g in chosen]}
+    for name in TITLES:
+        found = [(g, figures.lacking(name, g)) for g in of.get(name, chosen)]
+        missing += [f"{name}, {g.label}: {why}" for g, why in found if why]
+        able = [g for g, why in found if not why]
         if name == "codes":
             missing += [f"{name}, {g.label}: left out, as there are {CODES} already" for g in able[CODES:]]
             able = able[:CODES]

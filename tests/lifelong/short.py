@@ -1,0 +1,20 @@
+"""Short training, and tasks one by one."""
+
+from typing import Any
+
+import torch
+
+from scommer import Stream
+
+SETTINGS: dict[str, Any] = {
+    "network": "small", "width": 8, "epochs": 2, "pad": 1, "mean": [0.3], "std": [0.4],
+}  # fmt: skip
+
+
+def settings(method: str) -> dict[str, Any]:
+    extra = {"scommer": {"warmup": 0, "alpha": 0.99}, "cls-er": {"alpha": 0.99}}
+    return SETTINGS | extra.get(method, {})
+
+
+def tasks(stream: Stream) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(stream.data.train_images[t.train], stream.data.train_labels[t.train]) for t in stream.tasks]

@@ -1,0 +1,132 @@
+"""Classes that nobody thought of: room is made for them, and what was learned stays."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from short import SETTINGS, settings, tasks
+from sklearn.datasets import load_digits
+
+from scommer import LifelongClassifier, Stream
+from scommer.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("method", "extra"),
+    [
+        ("scommer", {}),
+        ("scommer", {"network": "mlp"}),
+        ("cls-er", {}),
+        ("der++", {"momentum": 0.9}),
+        ("er", {}),
+        ("sgd", {}),
+    ],
+)
+def test_room_for_more_classes_changes_nothing_that_was_learned(
+    method: str, extra: dict[str, Any], stream: Stream, tmp_path: Path
+) -> None:
+    """Each part of the state against what it was before, the network's by running the head by hand."""
+    (images, labels), (others, their), *_ = tasks(stream)
+    model = LifelongClassifier(3, method, buffer=30, settings=settings(method) | extra, device="cpu")
+    model.partial_fit(images, labels)
+    before, answers = model._now(), model.predict_proba(images)
+    logits = before.answering.respond(images)
+    assert model.add_classes(2) is model
+    after = model._now()
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4]
+    assert torch.allclose(after.answering.respond(images)[:, :3], logits, atol=1e-5)
+    p = model.predict_proba(images)
+    assert np.allclose(p[:, :3], answers, atol=1e-5)
+    assert not p[:, 3:].any()
+    for name, t in before.state.items():
+        now = after.state[name]
+        if name.endswith(("theta", "velocity")):
+            features = before.weights["head.weight"].shape[1]
+            body, head, bias = t.split([len(t) - 3 * features - 3, 3 * features, 3])
+            its_body, its_head, its_bias = now.split([len(body), 5 * features, 5])
+            assert torch.equal(its_body, body)
+            assert torch.equal(its_head[: 3 * features], head)
+            assert torch.equal(its_bias[:3], bias)
+            assert its_head[3 * features :].any() == name.endswith("theta")
+        elif "/a_s" in name or "/p_s" in name:
+            assert torch.equal(now[:3], t)
+            assert now.shape[0] == 5
+            assert not now[3:].any()
+        elif name == "mind/episodic/logits":
+            assert torch.equal(now[:, :3], t)
+            assert torch.equal(now[:, 3:], t.min(1).values[:, None].expand(-1, 2))
+        else:
+            assert torch.equal(now, t), name
+    model.save(tmp_path / "model")
+    again = LifelongClassifier.load(tmp_path / "model", device="cpu")
+    for one in (model, again):
+        one.partial_fit(others, their)
+    assert np.array_equal(model.predict_proba(others), again.predict_proba(others))
+    assert model.history_[-1]["classes"] == [2, 3]
+
+
+def test_classes_that_are_added_are_learned_and_the_others_remembered() -> None:
+    images, labels = load_digits(return_X_y=True)
+    images = (images.reshape(-1, 8, 8) / 16).astype(np.float32)
+    words = np.array([f"digit {c}" for c in range(10)])
+    train, test = np.arange(len(labels)) % 5 > 0, np.arange(len(labels)) % 5 == 0
+    model = LifelongClassifier(words[:2].tolist(), buffer=50, settings={"epochs": 8}, device="cpu")
+    for first in range(0, 10, 2):
+        if first:
+            model.add_classes(words[first : first + 2])
+        now = train & np.isin(labels, (first, first + 1))
+        model.partial_fit(images[now], words[labels[now]])
+    assert model.classes_.tolist() == words.tolist() == model.get_params()["classes"]
+    early, late = test & (labels < 8), test & (labels >= 8)
+    assert model.score(images[early], words[labels[early]]) > 0.7
+    assert model.score(images[late], words[labels[late]]) > 0.5
+
+
+def test_classes_are_added_before_the_first_task_too(stream: Stream) -> None:
+    images, labels = tasks(stream)[1]
+    grown = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").add_classes([2, 3])
+    named = LifelongClassifier([0, 1, 2, 3], "er", buffer=10, settings=SETTINGS, device="cpu")
+    for model in (grown, named):
+        model.partial_fit(images, labels)
+    assert np.array_equal(grown.predict_proba(images), named.predict_proba(images))
+
+
+@pytest.mark.parametrize(
+    ("classes", "more", "words"),
+    [
+        (3, 0, "0 more classes are none"),
+        (3, [2], "2 is one of the 3 classes already"),
+        (3, ["a"], "classes are not understood"),
+        (["a", "b"], 1, "such as 'a': give those of the new ones"),
+        (["a", "b"], "owl", "give a list of their labels"),
+        (["a", "b"], [], "give a list of their labels"),
+        (["a", "b"], ["c", "c"], "4 classes 3 differ"),
+    ],
+)
+def test_classes_that_cannot_be_added_are_told(classes: Any, more: Any, words: str) -> None:
+    model = LifelongClassifier(classes, "er", buffer=10, settings=SETTINGS, device="cpu")
+    with pytest.raises(UsageError, match=words):
+        model.add_classes(more)
+    assert len(model.classes_) == (3 if classes == 3 else 2)
+
+
+def test_classes_are_not_added_where_something_else_was_changed(stream: Stream) -> None:
+    model = LifelongClassifier(3, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(*tasks(stream)[0])
+    model.set_params(seed=1)
+    with pytest.raises(UsageError, match="seed changed since"):
+        model.add_classes(1)
+    assert len(model.classes_) == 3
+
+
+def test_answers_go_on_while_classes_are_added(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(images, labels)
+    with ThreadPoolExecutor(1) as other:
+        answers = other.submit(lambda: [model.predict(images[:8]).shape for _ in range(150)])
+        while not answers.done():
+            model.add_classes(1)
+        assert set(answers.result()) == {(8,)}
+    assert len(model.classes_) > 2

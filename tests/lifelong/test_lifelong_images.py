@@ -1,0 +1,172 @@
+"""What a classifier that learns on makes of images, labels and files as they are given."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from short import SETTINGS, tasks
+from sklearn.datasets import load_digits
+
+from scommer import LifelongClassifier, Stream
+from scommer.errors import RunError, RunWarning, UsageError
+
+
+def test_images_of_another_scale_are_refused(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(10, "er", settings={"epochs": 1}, device="cpu").partial_fit(
+        images.float() / images.max(), labels
+    )
+    with pytest.raises(UsageError, match="in the same scale"):
+        model.partial_fit(images.float() / images.max() * 255, labels)
+    flat = np.zeros((4, 8, 8), np.float32)
+    with pytest.raises(UsageError, match="give both in settings"):
+        LifelongClassifier(10, "er", device="cpu").partial_fit(flat, [0] * 4)
+    with pytest.raises(UsageError, match="give both in settings"):
+        LifelongClassifier(10, "er", device="cpu").partial_fit(np.ones((1, 1, 1), np.float32), [0])
+    told = {"mean": [0.5], "std": [0.25], "epochs": 1}
+    assert (
+        LifelongClassifier(10, "er", settings=told, device="cpu").partial_fit(flat, [0] * 4).predict(flat).tolist()
+        == [0] * 4
+    )
+
+
+def test_a_channel_that_is_the_same_everywhere_does_no_harm(stream: Stream) -> None:
+    """As the opacity of photographs."""
+    images, labels = tasks(stream)[0]
+    opaque = torch.cat([images, images, images, torch.full_like(images, 255)], 1)
+    model = LifelongClassifier(10, "er", settings={"epochs": 3}, device="cpu").partial_fit(opaque, labels)
+    assert model.score(opaque, labels) > 0.9
+
+
+def test_images_in_another_scale_are_answered_with_a_warning(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    pixels = images.float().numpy() / 255
+    model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(pixels, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(pixels)
+    with pytest.warns(RunWarning, match="standard deviations from those learned, on average: were they given"):
+        model.predict(255 * pixels)
+
+
+def test_settings_follow_the_first_images_and_stay() -> None:
+    rng = np.random.default_rng(0)
+    bright = rng.integers(150, 255, (40, 8, 8), dtype=np.uint8)
+    model = LifelongClassifier(2, settings={"epochs": 2, "width": 8}, device="cpu")
+    model.partial_fit(bright, [0] * 40)
+    first = model.settings_
+    assert first["mean"] == [pytest.approx(bright.mean() / 255, abs=1e-3)]
+    model.partial_fit(bright // 4, [1] * 40)
+    assert model.settings_ == first
+    model.fit(bright // 4, [1] * 40)  # from the beginning
+    assert model.settings_["mean"] == [pytest.approx((bright // 4).mean() / 255, abs=1e-3)]
+    assert len(model.history_) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"classes": 1}, "at least 2"),
+        ({"classes": ["a", "a"]}, "of 2 classes 1 differ: give at least 2, each once"),
+        ({"classes": ["a", "a\0"]}, "without a zero byte"),
+        ({"classes": "abc"}, "a list of whole numbers, or one of words"),
+        ({"classes": [0.5, 1.5]}, "a list of whole numbers, or one of words"),
+        ({"classes": [0, "a"]}, "a list of whole numbers, or one of words"),
+        ({"classes": [[1], [2, 3]]}, "a list of whole numbers, or one of words"),
+        ({"variant": None}, "unknown variant 'None'"),
+        ({"settings": {1: 2}}, "unknown setting of scommer '1'"),
+        ({"device": 1.5}, "cannot be used here"),
+        ({"method": "scomer"}, "did you mean 'scommer'"),
+        ({"method": "joint"}, "all tasks at once"),
+        ({"buffer": 0}, "holds nothing to replay"),
+        ({"buffer": 1.5}, "whole number"),
+        ({"settings": {"lrr": 1}}, "did you mean 'lr'"),
+        ({"settings": [1]}, "give a dictionary"),
+        ({"device": "gpu7"}, "cannot be used here"),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        LifelongClassifier(**{"classes": 10, "device": "cpu", **wrong})
+
+
+def test_images_and_labels_must_fit_what_was_learned(stream: Stream) -> None:
+    images, labels = tasks(stream)[0]
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu")
+    for early in (lambda: model.predict(images), lambda: model.save("never")):
+        with pytest.raises(UsageError, match="nothing has been learned yet"):
+            early()
+    assert not Path("never").exists()
+    model.partial_fit(images, labels)
+    with pytest.raises(UsageError, match="8 × 9"):
+        model.predict(np.zeros((2, 8, 9), np.float32))
+    other = np.zeros((2, 8, 8), np.uint8 if images.is_floating_point() else np.float32)
+    with pytest.raises(UsageError, match=f"these images are {other.dtype} 1 × 8 × 8"):
+        model.partial_fit(other, [0, 1])
+    with pytest.raises(UsageError, match="label 10 is none of the 10 classes: mend it, or make room by add_classes"):
+        model.partial_fit(images[:2], [3, 10])
+    for labels_given, words in (
+        ([3], "for 2 images there are 1 labels"),
+        (3, "there are a int"),
+        ("ab", "there are a str"),
+        ([3, None], "label None"),
+        ([[3], [3]], "label \\[3\\]"),
+        (np.array([[3], [3]]), "label \\[3\\]"),
+        (torch.tensor([0.5, 1.0], requires_grad=True), "label 0.5"),
+        (["0", "1"], "label '0'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            model.partial_fit(images[:2], labels_given)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="layout is 'bogus'"):
+        model.predict(images, layout="bogus")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="empty"):
+        model.partial_fit(images[:0], [])
+    assert len(model.history_) == 1
+
+
+def test_only_whole_classifiers_are_loaded(stream: Stream, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        LifelongClassifier.load(tmp_path / "nowhere", device="cpu")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"not a model")
+    with pytest.raises(UsageError, match="damaged, or no classifier"):
+        LifelongClassifier.load(path, device="cpu")
+    safetensors.torch.save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(UsageError, match="no classifier"):
+        LifelongClassifier.load(path, device="cpu")
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(*tasks(stream)[0])
+    model.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    content = path.read_bytes()
+    for at in range(-1, -len(content) + 3000, -len(content) // 7):  # anywhere in the tensors
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[len(content) + at + 1 :])
+        with pytest.raises(UsageError, match="damaged"):
+            LifelongClassifier.load(path, device="cpu")
+    path.write_bytes(content[:-5])
+    with pytest.raises(UsageError, match="damaged"):
+        LifelongClassifier.load(path, device="cpu")
+    with pytest.raises(RunError, match="cannot write"):
+        model.save(tmp_path / "nowhere" / "model")
+
+
+def test_vectors_are_learned_by_a_perceptron() -> None:
+    """As images of one row, and against a nearest mean of all classes, which forgets nothing."""
+    vectors, labels = load_digits(return_X_y=True)
+    vectors = (vectors / 16).astype(np.float32)
+    train, test = np.arange(len(labels)) % 5 > 0, np.arange(len(labels)) % 5 == 0
+    model, rows = (LifelongClassifier(10, buffer=50, settings={"epochs": 10}, device="cpu") for _ in range(2))
+    for first in range(0, 10, 2):
+        now = train & np.isin(labels, (first, first + 1))
+        model.partial_fit(vectors[now], labels[now])
+        rows.partial_fit(vectors[now][:, None, None, :], labels[now], layout="NCHW")
+    assert model.settings_["network"] == "mlp"
+    assert np.array_equal(
+        model.predict_proba(vectors[test]), rows.predict_proba(vectors[test][:, None, None, :], layout="NCHW")
+    )
+    means = np.stack([vectors[train & (labels == c)].mean(0) for c in range(10)])
+    nearest = ((vectors[test][:, None] - means) ** 2).sum(2).argmin(1)
+    assert model.score(vectors[test], labels[test]) > np.mean(nearest == labels[test]) - 0.05

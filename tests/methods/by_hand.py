@@ -1,0 +1,86 @@
+"""Batches, minds off their start, and networks, losses and statistics computed a second time."""
+
+import copy
+import tomllib
+from importlib.resources import files
+
+import torch
+
+from scommer.methods import Batch, Workshop
+from scommer.training import Training
+
+PRESETS = tomllib.loads((files("scommer") / "presets.toml").read_text(encoding="utf-8"))
+CLASSES, UNITS = 5, (8, 16)
+CODING = {"active": (0.9, 0.8), "gamma": 0.3, "pi_h": 2.0}
+START = [1.0] * 14 + [0.0] * 2  # what may be retained first: int(1.1 · 0.8 · 16) = 14 units of the last stage
+WORKSHOP = Workshop(torch.zeros(2, 6, 6, dtype=torch.uint8), CLASSES, Training(network="small", width=8), buffer=20)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def batch(n, seed, scale=1.0, shift=0.0):
+    x = scale * torch.randn(n, 2, 6, 6, generator=seeded(seed)) + shift
+    y = torch.randint(CLASSES, (n,), generator=seeded(seed + 1))
+    return Batch(x, y, {"logits": torch.randn(n, CLASSES, generator=seeded(seed + 2))})
+
+
+TASK, FIRST, SECOND = batch(7, 1), batch(5, 11, 2.0, 1.0), batch(4, 21, 0.5, -1.0)
+
+
+def masks(rows):
+    """Of the last of two stages."""
+    return [None, torch.tensor(rows)]
+
+
+def shake(vector, seed, size=0.1):
+    vector.add_(size * torch.randn(vector.shape, generator=seeded(seed)))
+
+
+def mind_of(method):
+    """A mind whose memories have drifted apart."""
+    mind = WORKSHOP.mind(method)
+    shake(mind.working.weights.theta, 1)
+    for i, memory in enumerate(mind.long_term.values()):
+        shake(memory.weights.theta, 5 + i)
+    return mind
+
+
+def ce(z, y):
+    """Mean cross-entropy, written out."""
+    p = torch.exp(z) / torch.exp(z).sum(1, keepdim=True)
+    return -torch.stack([p[i, c].log() for i, c in enumerate(y.tolist())]).sum() / len(y)
+
+
+def mse(a, b):
+    """Squared differences, averaged over samples and classes."""
+    return ((a - b) ** 2).sum() / a.numel()
+
+
+def same(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def statistics(network):
+    return torch.cat([b.flatten() for b in network.buffers()])
+
+
+class Twin:
+    """Copies of a mind's networks, in train mode, to compute on beside it."""
+
+    def __init__(self, mind):
+        self.network = copy.deepcopy(mind.working.network).train()
+        self.slow = {name: copy.deepcopy(m.network).train() for name, m in mind.long_term.items()}
+
+    def check(self, mind, outcome, loss):
+        """Loss, gradient and running statistics agree."""
+        same(outcome.loss, loss)
+        gradient = torch.autograd.grad(loss, list(self.network.parameters()))
+        mind.working.grad.zero_()
+        outcome.loss.backward()
+        for (name, p), g in zip(mind.working.network.named_parameters(), gradient, strict=True):
+            torch.testing.assert_close(p.grad, g, rtol=1e-3, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+        same(statistics(mind.working.network), statistics(self.network))
+        for name, network in self.slow.items():
+            same(statistics(mind.long_term[name].network), statistics(network))
