@@ -55,10 +55,10 @@ class BatchNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
+    momentum, eps = 0.1, 1e-5
 
-    def __init__(self, units: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(self, units: int) -> None:
         super().__init__()
-        self.momentum, self.eps = momentum, eps
         self.weight = nn.Parameter(torch.empty(units))
         self.bias = nn.Parameter(torch.empty(units))
         self.register_buffer("running_mean", torch.empty(units))
