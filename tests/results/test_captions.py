@@ -34,7 +34,7 @@ def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
 
 def test_the_precisions_that_are_compared_are_those_of_the_records(reading: str) -> None:
     half = load([Path(f"{ROOT}/results@method=scommer@stream=s-cifar10@buffer=200@preset@precision=bf16")])
-    full = load([ROOT / "docs" / "precision"])
+    full = load([Path(f"{ROOT}/docs/precision@preset")])
     (found,) = compare(half, full)
     assert (found.seeds, found.labels) == ((0, 1, 2), ("SCoMMER, bf16", "SCoMMER, tf32"))
     d = found.differences[0]
@@ -53,9 +53,14 @@ def test_the_precisions_that_are_compared_are_those_of_the_records(reading: str)
     working = [{r.experiment["seed"]: r.accuracy("working") for r in runs} for runs in (half, full)]
     means = [statistics.fmean(side.values()) for side in working]
     assert f"Working memory has {means[0]:.2f} in bf16 and {means[1]:.2f} in TF32" in told
-    for t in (1, 2, 3):  # after the second task to the last but one, some seeds have more in the one, some in the other
-        after = [{r.experiment["seed"]: r.matrix("working")[t, : t + 1].mean() for r in runs} for runs in (half, full)]
-        assert {bool(after[0][s] > after[1][s]) for s in range(3)} == {True, False}
+    pairs = [(load([ROOT / "results" / r.name])[0], r) for r in load([ROOT / "docs" / "precision"])]
+    (stronger,) = [pair for pair in pairs if pair[0].settings["pi_s"] == 3]
+    assert "with π_s of 3 (seed 0, {:.2f} and {:.2f})".format(*(r.accuracy("working") for r in stronger)) in told
+    more = statistics.fmean(b.accuracy("working") - a.accuracy("working") for a, b in pairs)
+    assert f"{more:.1f} points on average" in told
+    for t in (1, 2, 3):  # after the second task to the last but one, some have more in the one, some in the other
+        after = [[r.matrix("working")[t, : t + 1].mean() for r in pair] for pair in pairs]
+        assert {bool(a > b) for a, b in after} == {True, False}
     assert "(by {:.1f}, {:.1f} and {:.1f})".format(*(working[1][s] - working[0][s] for s in range(3))) in told
 
 

@@ -1,6 +1,5 @@
 """What the reading says of S-CIFAR, of text and code, and of divergence is what the records hold."""
 
-import math
 import re
 from pathlib import Path
 
@@ -61,9 +60,35 @@ def test_what_the_reading_says_of_baselines_is_what_the_table_says(reading: str)
     # One run against the mean and deviation of n: |x - mean| > 2 s, as often as |t| > 2 / sqrt(1 + 1/n).
     ten, three = (2 * scipy.stats.t.sf(2 / np.sqrt(1 + 1 / n), df=n - 1) for n in (10, 3))
     assert (round(ten, 1), round(three, 1)) == (0.1, 0.2)
-    assert (math.ceil(14 * ten), math.ceil(14 * three), 16 - sum(right["Class"])) == (2, 4, 7)  # one is of ER
-    assert "of those 14 would have a star by chance: two to four, not six." in reading
-    assert "a tenth (where the deviation is of ten runs) to a fifth (of three) of those 14" in reading
+    single = 16 - 3  # but for ER, DER++ and CLS-ER on S-CIFAR10 with 200
+    assert (round(single * ten), round(single * three), 16 - sum(right["Class"])) == (1, 3, 7)  # one is of ER
+    assert f"of those {single} would have a star by chance: one to three, not six." in reading
+    assert f"a tenth (where the deviation is of ten runs) to a fifth (of three) of those {single}" in reading
+
+
+def test_what_the_reading_says_of_who_is_ahead_on_s_cifar10_is_what_compare_says(reading: str) -> None:
+    """With 200 images, where there are three seeds of each."""
+    ours, *others = (
+        load([Path(f"{ROOT}/results@stream=s-cifar10@buffer=200@preset@method={method}")])
+        for method in ("scommer", "der++", "cls-er", "er")
+    )
+    found = [compare(ours, theirs)[0] for theirs in others]
+    for c in found:
+        assert c.seeds == (0, 1, 2)
+        assert all(a > b for a, b in zip(c.differences[0].a, c.differences[0].b, strict=True))
+    means = [np.mean(c.differences[0].b) for c in found]
+    assert (
+        "against {:.2f} of DER++, {:.2f} of CLS-ER and {:.2f} of ER, and with each of three".format(*means) in reading
+    )
+    (least, most), (low, high) = ((d.margin - d.mean, d.mean + d.margin) for d in (c.differences[0] for c in found[:2]))
+    assert (
+        f"from {least:.1f} points less to {most:.1f} more than DER++, and from {low:.1f} less to {high:.1f}" in reading
+    )
+    for c, name in zip(found, ("DER++", "CLS-ER"), strict=False):
+        assert f"{name} {min(c.differences[0].b):.2f} to {max(c.differences[0].b):.2f}" in reading
+    (task,) = [d for d in found[1].differences if d.measure == "Task-IL accuracy"]
+    assert task.clear
+    assert f"CLS-ER is ahead, with {np.mean(task.b):.2f} against {np.mean(task.a):.2f}" in reading
 
 
 def test_what_the_reading_says_of_text_and_code_is_in_the_records(reading: str) -> None:

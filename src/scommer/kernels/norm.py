@@ -1,6 +1,6 @@
 """A batch norm and all that follows it: residual sum, dropout mask, k-WTA, ReLU.
 
-Three kernels forward, four where units compete, and three backward, whatever parts the batch has.
+Three kernels forward, four where units compete or are counted, and three backward, whatever parts the batch has.
 """
 
 from itertools import accumulate
