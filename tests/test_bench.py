@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_the_floor_and_the_networks_do_the_convolutions_of_a_step(method: str, e
 
 
 def test_a_bench_is_complete() -> None:
-    measured = bench("er", network="small", size=8, steps=5, cohorts=(1, 2)).as_dict()
+    measured = asdict(bench("er", network="small", size=8, steps=5, cohorts=(1, 2)))
     assert [t["what"] for t in measured["timings"]] == ["eager, one learner", "eager, 2 learners side by side"]
     for t in measured["timings"]:
         assert t["ms"] > 0

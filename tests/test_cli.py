@@ -124,6 +124,7 @@ def test_run_show_and_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert f"{accuracy:.2f}" in out
     code, shown, _ = call(capsys, "show", str(folder))
     assert code == 0
+    assert call(capsys, "show", str(folder / "record.json"))[:2] == (0, shown)
     assert f"{accuracy:.2f}" in shown
     assert record["stream"]["fingerprint"] in shown
     assert "replay" in shown

@@ -1,5 +1,6 @@
 """What the tools that people watch curves with are told, read back from the tools themselves."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 
 from scommer import Experiment, run
 from scommer.errors import UsageError
+from scommer.learner import Learner, Moment
 from scommer.logs import open_log
 from scommer.record import Record
-from scommer.running import TimeUp
+from scommer.running import Interrupted
+from scommer.underway import Watch
 
 QUICK = Experiment("s-digits", "er", 30, settings={"epochs": 2, "network": "mlp", "width": 16})
 
@@ -45,11 +48,17 @@ def test_tensorboard_holds_the_curves_of_the_record(tmp_path: Path) -> None:
     assert "working/class_il/task 5" in curves
 
 
+class StopInTheSecondTask(Watch):
+    def moment(self, learner: Learner, moment: Moment) -> None:
+        if (learner.task, moment) == (1, "epoch"):
+            signal.raise_signal(signal.SIGINT)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_run_that_goes_on_has_each_point_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    with pytest.raises(TimeUp):
-        run(QUICK, out=tmp_path, device="cpu", log="tensorboard", minutes=0.1 / 60)
+    with pytest.raises(Interrupted):
+        run(QUICK, out=tmp_path, device="cpu", log="tensorboard", watch=StopInTheSecondTask())
     record = run(QUICK, out=tmp_path, device="cpu", log="tensorboard")
     curves = tensorboard_curves(tmp_path / record.name / "tensorboard")
     assert [v for _, v in curves["loss"]] == pytest.approx(expected(record)["loss"], rel=1e-5)

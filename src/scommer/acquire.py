@@ -76,7 +76,8 @@ def learned(
     if trouble := learner.divergence():
         watch.warn(trouble)
     told = {
-        "images": len(y), "classes": classes[list(stream.tasks[0].classes)].tolist(),
+        "images": len(y), "range": [float(x.min()), float(x.max())],
+        "classes": classes[list(stream.tasks[0].classes)].tolist(),
         "loss": learner.curve[-1], "seconds": round(time.monotonic() - began, 2), "finished": records.now(),
     }  # fmt: skip
     return Knowledge(

@@ -51,6 +51,11 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
     return None
 
 
+def newer_than(record: Path) -> bool:
+    """Whether a run was taken up again since its record was written."""
+    return any(path.stat().st_mtime_ns > record.stat().st_mtime_ns for path in _newest_first(record.parent))
+
+
 def clear(folder: Path) -> None:
     """Removes the checkpoints of a finished run, and what was being written when it was killed."""
     for path in [*folder.glob("checkpoint-*"), *folder.glob(".*.partial"), folder / "progress.json"]:

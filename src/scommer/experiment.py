@@ -128,7 +128,7 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
 
 
 def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
-    """For a stream that no preset knows: settings that follow its images and its length."""
+    """For a stream that no preset knows: settings that follow its images, their number and the epochs."""
     images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # enough to measure
     x = images.float() / 255 if images.dtype == torch.uint8 else images
     several = x.numel() > x.shape[1]  # values of a channel: a single one has no deviation

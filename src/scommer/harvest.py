@@ -34,7 +34,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
     matrices, scores, arrays = {}, {}, {"loss": np.array(learner.curve)}
     untrained = learner.untrained
     assert untrained is not None
-    settings = plan.stream.settings
+    settings = plan.stream.scored_in
     for view, rows in learner.scores.items():
         r = {s: np.stack([getattr(row, s) for row in rows]) for s in settings}
         matrices[view] = {s: m.round(6).tolist() for s, m in r.items()}
@@ -64,6 +64,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
             "data": plan.stream.data.name,
             "image_shape": list(plan.stream.data.image_shape),
             "dtype": str(plan.stream.data.train_images.dtype).removeprefix("torch."),
+            "range": [float(v) for v in plan.stream.data.train_images.aminmax()],
             "fingerprint": plan.stream.fingerprint,
             "classes": list(plan.stream.data.class_names),
             "tasks": [list(task.classes) for task in plan.stream.tasks],

@@ -6,7 +6,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from scommer.data.dataset import Array
 from scommer.errors import UsageError
@@ -50,8 +49,6 @@ def extended(classes: object, more: object) -> int | list[Label]:
 
 def numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
     """The place of each label among the classes."""
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().float().numpy() if labels.is_floating_point() else labels.cpu().numpy()
     listed = labels.tolist() if hasattr(labels, "tolist") else labels
     if not _is_list(listed) or len(listed) != length:
         given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"

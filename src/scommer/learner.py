@@ -20,7 +20,7 @@ from scommer.streams import Stream
 from scommer.training import Training
 
 Moment = Literal["step", "epoch", "task"]
-DIVERGED = 5  # times the loss of guessing; epochs of runs that go well stay below 1.5 times
+DIVERGED = 5  # times the loss of guessing; epochs of runs that go well stay below half of that
 POSITION = ("task", "epoch", "batch", "offered", "curve")  # plain values of a learner's state
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 
 from scommer import acquire, knowledge, presets
 from scommer.data.dataset import Array, Layout
@@ -25,13 +26,17 @@ from scommer.methods import METHODS, Workshop
 from scommer.underway import Watch
 
 
+class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]
+    """A question to a classifier that has learned nothing yet."""
+
+
 class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns a task at each `partial_fit`: with the same settings, the same as `run` makes of all tasks at once.
 
     `classes` are the labels that may come, or how many (0, 1, 2, …); `add_classes` makes room for more. Settings that
-    are left out follow the first images (mean, std, size of the network) and their number (warmup, alpha) and stay:
-    let the first task be a typical one, or give them. As everywhere, an epoch leaves out images that do not fill a
-    batch, unless `drop_last` is off. `history_` tells what each task brought, `settings_` what it is learned with.
+    are left out follow the first images (mean, std, size of the network), their number (alpha) and the epochs (warmup),
+    and stay: let the first task be a typical one, or give them. As everywhere, an epoch leaves out images that do not
+    fill a batch, unless `drop_last` is off. `history_` tells what each task brought, `settings_` what it learns with.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -72,12 +77,12 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The labels that may come, in the order of probabilities."""
-        return self._known.classes.copy() if self._known else np.array(classes_of(self.classes))
+        """The labels that may come, sorted, as everywhere in scikit-learn: the order of probabilities."""
+        return np.sort(self._known.classes if self._known else np.array(classes_of(self.classes)))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """Images, classes, loss of the last epoch, seconds and end of each task."""
+        """Of each task: how many images, their least and greatest value, classes, loss of the last epoch, time."""
         return [dict(task) for task in self._known.history] if self._known else []
 
     @property
@@ -92,7 +97,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _now(self) -> Knowledge:
         if self._known is None:
-            raise UsageError("nothing has been learned yet: call partial_fit first")
+            raise NotLearned("nothing has been learned yet: call partial_fit first")
         return self._known
 
     def _init(self) -> dict[str, Any]:
@@ -179,7 +184,8 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
         """The probability [N, C] of each class, in the order of `classes_`; 0 for those that have not come yet."""
-        return acquire.probabilities(self._now(), images, layout)
+        known = self._now()
+        return acquire.probabilities(known, images, layout)[:, known.classes.argsort()]
 
     def predict(self, images: Array, *, layout: Layout = "auto") -> NDArray[Any]:
         """The most likely label [N] of each image, among those that have come."""

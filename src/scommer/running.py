@@ -71,6 +71,9 @@ def run_together(
 
     One that fails does not hold up the others: the error comes at the end, and has their `records`.
     """
+    for e in experiments:
+        if not isinstance(e, Experiment):
+            raise UsageError(f"a {type(e).__name__} is no experiment: give one, as in Experiment('s-digits')")
     if log and log not in LOGS:
         raise unknown("log", log, LOGS)
     check_minutes(minutes)
@@ -97,10 +100,11 @@ def run_together(
             try:
                 if folder:
                     held.enter_context(checkpoint.locked(folder))
-                    if record := _finished(folder, watch, weights, fresh, {"precision": precision, "device": device}):
+                    asked = {"precision": precision, "device": device}
+                    if not fresh and (record := _finished(folder, watch, weights, asked)):
                         made[name] = record
                         continue
-                runs.append(Run(plan, where, exact, watch, folder, capture, log))
+                runs.append(Run(plan, where, exact, watch, folder, capture, log, fresh))
             except ScommerError as e:
                 failures[name] = e
         if runs:
@@ -120,12 +124,8 @@ def check_minutes(minutes: float | None) -> None:
         raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
 
 
-def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool, asked: Mapping[str, str | None]) -> Record | None:
+def _finished(folder: Path, watch: Watch, weights: bool, asked: Mapping[str, str | None]) -> Record | None:
     """The record of a run that needs no running: it was finished as it is asked for."""
-    if fresh:
-        checkpoint.clear(folder)
-        for name in ("record.json", "arrays.npz", "weights.safetensors"):
-            (folder / name).unlink(missing_ok=True)
     if not (folder / "record.json").exists():
         return None
     if weights and not (folder / "weights.safetensors").exists():
@@ -141,7 +141,8 @@ def _finished(folder: Path, watch: Watch, weights: bool, fresh: bool, asked: Map
             )
     if record.code["sources"] != sources():
         watch.warn(f"{folder.name} was finished by other code than this: --fresh runs it again")
-    checkpoint.clear(folder)  # of a process that was killed when it had written the record
+    if not checkpoint.newer_than(folder / "record.json"):  # such are of training again for weights
+        checkpoint.clear(folder)  # of a process that was killed when it had written the record
     return record
 
 
@@ -224,11 +225,8 @@ def _where(runs: Sequence[Run]) -> str:
     first = runs[0]
     task, epoch = first.learner.place
     folders = ", ".join(str(run.folder) for run in runs)
-    kept = (
-        f"saved in {folders}; run the same command to go on"
-        if first.folder
-        else "nothing was kept: no folder was given"
-    )
+    command = "the same command without --fresh" if first.fresh else "the same command"
+    kept = f"saved in {folders}; run {command} to go on" if first.folder else "nothing was kept: no folder was given"
     return f"at task {task}, epoch {epoch}: {kept}"
 
 

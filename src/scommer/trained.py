@@ -6,11 +6,13 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from scommer import networks
 from scommer.augment import Augment
 from scommer.data.dataset import Array, Layout, as_images
+from scommer.device import choose_device
 from scommer.errors import UsageError, unknown
 from scommer.evaluate import at_once
 from scommer.methods import METHODS
@@ -22,6 +24,7 @@ class Trained:
     """A network with the weights and batch-norm statistics it was scored with."""
 
     dtype: str | None = None  # of the images, uint8 or float32, where it is known
+    range: Sequence[float] | None = None  # their least and greatest value, where it is known
 
     def __init__(
         self, network: nn.Module, augment: Augment, class_names: tuple[str, ...], image_shape: tuple[int, ...]
@@ -54,14 +57,18 @@ class Trained:
         return self.logits(images, layout).argmax(1)
 
 
-def load_trained(folder: Path | str, memory: str | None = None, device: str = "cpu") -> Trained:
+def load_trained(folder: Path | str, memory: str | None = None, device: str | None = "cpu") -> Trained:
     """The memory that answers (or the one named) of a run that kept its weights."""
     folder = Path(folder).expanduser()
     record = Record.load(folder)
     path = folder / "weights.safetensors"
     if not path.exists():
         raise UsageError(f"{folder} kept no weights: run it with --save-weights")
-    tensors = safetensors.torch.load_file(path, device=device)
+    where = str(choose_device(device))
+    try:
+        tensors = safetensors.torch.load_file(path, device=where)
+    except (OSError, SafetensorError) as e:
+        raise UsageError(f"cannot read {path} ({e}): run it again with --fresh --save-weights") from e
     memories = sorted({name.split(".", 1)[0] for name in tensors})
     name = memory or record.inference
     if name not in memories:
@@ -69,9 +76,9 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str = "c
     weights = under(f"{name}.", tensors)
     stream = record.stream
     made = trained(
-        record.experiment["method"], record.settings, stream["classes"], stream["image_shape"], weights, device
+        record.experiment["method"], record.settings, stream["classes"], stream["image_shape"], weights, where
     )
-    made.dtype = stream.get("dtype")  # early records do not tell
+    made.dtype, made.range = stream.get("dtype"), stream.get("range")  # early records do not tell
     return made
 
 
@@ -100,6 +107,9 @@ def trained(
     network = networks.build(
         settings["network"], (channels, height, width), len(classes), any_weights, **size, **sparse
     ).to(device)
-    network.load_state_dict(weights)
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as e:
+        raise UsageError(f"these weights do not fit the network {settings['network']}, was it changed? {e}") from e
     augment = Augment(0, False, settings["mean"], settings["std"], device)
     return Trained(network, augment, tuple(classes), (channels, height, width))

@@ -45,9 +45,10 @@ class Run:
         folder: Path | None,
         capture: bool,
         log: str | None,
+        fresh: bool = False,
     ) -> None:
         e = plan.experiment
-        self.plan, self.watch, self.folder = plan, watch, folder
+        self.plan, self.watch, self.folder, self.fresh = plan, watch, folder, fresh
         self.record: Record | None = None
         self.failure: ScommerError | None = None
         self.warned = False  # that it diverges
@@ -56,7 +57,7 @@ class Run:
             device=device, precision=precision, capture=capture,
         )  # fmt: skip
         self.story: dict[str, Any] = {"started": records.now(), "seconds": 0.0, "sources": [records.sources()]}
-        if folder and (saved := checkpoint.load(folder, watch.warn)):
+        if folder and not fresh and (saved := checkpoint.load(folder, watch.warn)):
             self._take_up(*saved)
             if self.story["sources"][-1] != records.sources():
                 watch.warn("the code has changed since this run was begun: its record will say so")
@@ -64,6 +65,10 @@ class Run:
         self.begun = self.kept = time.monotonic()
         self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
         self.saved = self.learner.steps[0]
+        if folder and fresh:  # not before all that may be refused was checked
+            checkpoint.clear(folder)
+            for name in ("record.json", "arrays.npz", "weights.safetensors"):
+                (folder / name).unlink(missing_ok=True)
         self.show()
         warmup = plan.settings.get("warmup", 0)
         if plan.training.epochs <= warmup + 1 and plan.settings.get("dropout", "none") != "none":
@@ -83,7 +88,7 @@ class Run:
         else:
             known = learner.known
             for view, rows in learner.scores.items():
-                for setting in self.plan.stream.settings:
+                for setting in self.plan.stream.scored_in:
                     row = getattr(rows[-1], setting)
                     values[f"{view}/{setting}/mean"] = float(row[:known].mean())
                     values |= {f"{view}/{setting}/task {i + 1}": float(a) for i, a in enumerate(row[:known])}

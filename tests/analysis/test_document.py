@@ -62,7 +62,7 @@ def test_every_run_is_told_with_where_and_how_fast() -> None:
         "| s-cifar10 | scommer | 200 |  | 2 | 66.00 | 86.00 | 0123456 | a GPU | bf16 | 2.6 | – | 2.00 |",
     ]
     (other,) = lines(table, "| s-cifar10 | scommer | 200 | r=0.9 | 1 ")
-    assert "| –, changed, and earlier code |" in other
+    assert "| unknown, with changes, and earlier code |" in other
     assert other.endswith("| 7.8 | 4 | 1.50 |")
 
 

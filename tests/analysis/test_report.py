@@ -282,6 +282,13 @@ def test_a_command_sets_what_is_not_in_the_preset(make):
     assert any("scored on held-out training images" in text for text in page.texts["strong"])
 
 
+def test_a_stream_of_ones_own_is_not_taken_for_another_of_its_name(make):
+    record = make("er", stream="s-digits", buffer=50)
+    assert any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
+    record.stream["data"] = "arrays"
+    assert not any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
+
+
 def test_what_computed_a_run_is_told(page):
     facts = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))  # the last of each name: those of s-digits
     (r, _) = raw("s-digits-er-30-seed0-*")[0]

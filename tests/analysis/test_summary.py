@@ -8,7 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from rich.console import Console
 
-from scommer.analysis import heatmap, measures
+from scommer.analysis import figures, measures
+from scommer.analysis.heatmap import heatmaps
 from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, side_by_side, summary_table
 from scommer.evaluate import summary
 from scommer.record import Record
@@ -169,7 +170,7 @@ def numbers(ax):
 
 
 def test_a_heatmap_has_a_panel_for_each_memory_and_one_scale():
-    figure = heatmap.heatmap([("Working", TWO, "working"), ("Long-term", TWO, "long_term")])
+    figure = heatmaps([("Working", TWO.matrix("working")), ("Long-term", TWO.matrix("long_term"))])
     first, second, scale = figure.axes
     assert first.get_title().splitlines()[0] == "Working"
     assert second.get_title().splitlines() == ["Long-term", "mean at the end 68.9 %"]  # (63.25 + 74.5) / 2
@@ -182,7 +183,7 @@ def test_a_heatmap_has_a_panel_for_each_memory_and_one_scale():
 
 def test_a_heatmap_has_each_number_in_its_place_as_in_the_papers_figure():
     """Test set of each task on the x-axis, after learning each task on the y-axis."""
-    (ax, _) = heatmap.heatmap([("Long-term", TWO, "long_term")]).axes
+    (ax, _) = heatmaps([("Long-term", TWO.matrix("long_term"))]).axes
     assert numbers(ax) == {(0, 0): "88", (0, 1): "11", (1, 0): "63", (1, 1): "74"}  # [after, test set]
     assert ax.get_xlabel() == "test set of task"
     assert ax.get_ylabel() == "after learning task"
@@ -191,14 +192,9 @@ def test_a_heatmap_has_each_number_in_its_place_as_in_the_papers_figure():
     assert ax.yaxis_inverted()  # the first task on top
 
 
-def test_a_heatmap_may_be_of_task_il():
-    (ax, _) = heatmap.heatmap([("Working", TWO, "working")], setting="task_il").axes
-    assert numbers(ax) == {(0, 0): "96", (0, 1): "47", (1, 0): "72", (1, 1): "97"}
-
-
 def test_numbers_of_a_heatmap_stand_out_from_their_colour():
     """Dark text on light cells and light text on dark ones, judged by luminance."""
-    (ax, _) = heatmap.heatmap([("Working", TWO, "working")]).axes
+    (ax, _) = heatmaps([("Working", TWO.matrix("working"))]).axes
     (image,) = ax.images
     for (t, i), text in zip(np.ndindex(2, 2), ax.texts, strict=True):
         red, green, blue, _ = image.to_rgba(TWO.matrix("working"))[t, i]
@@ -207,19 +203,13 @@ def test_numbers_of_a_heatmap_stand_out_from_their_colour():
 
 
 def test_a_heatmap_of_many_tasks_has_no_numbers():
-    (ax, _) = heatmap.heatmap([("GCIL", long(20, "gcil"), "working")]).axes
+    (ax, _) = heatmaps([("GCIL", long(20, "gcil").matrix("working"))]).axes
     assert not ax.texts
 
 
-@pytest.mark.parametrize(
-    "tasks",
-    [
-        5,
-        20,
-    ],
-)
+@pytest.mark.parametrize("tasks", [5, 20])
 def test_the_labels_of_a_heatmap_do_not_overlap(tasks):
-    figure = heatmap.heatmap([("GCIL", long(tasks, "gcil"), "working")])
+    figure = heatmaps([("GCIL", long(tasks, "gcil").matrix("working"))])
     FigureCanvasAgg(figure).draw()
     ax = figure.axes[0]
     for labels in (ax.get_xticklabels(), ax.get_yticklabels()):
@@ -230,19 +220,19 @@ def test_the_labels_of_a_heatmap_do_not_overlap(tasks):
 
 def test_a_heatmap_of_training_at_once_does_not_speak_of_the_first_task():
     record = made({"working": {"class_il": [[90.0, 60.0, 30.0]]}}, inference="working")
-    (ax, _) = heatmap.heatmap([("JOINT", record, "working")]).axes
+    (ax, _) = heatmaps([("JOINT", record.matrix("working"))]).axes
     assert numbers(ax) == {(0, 0): "90", (0, 1): "60", (0, 2): "30"}
     assert [label.get_text() for label in ax.get_yticklabels()] == ["all"]
 
 
 def test_figures_are_saved_as_png_and_svg(tmp_path):
-    figure = heatmap.heatmap([("Working", TWO, "working"), ("Long-term", TWO, "long_term")])
-    heatmap.save(figure, tmp_path / "heat.png")
+    figure = heatmaps([("Working", TWO.matrix("working")), ("Long-term", TWO.matrix("long_term"))])
+    figures.save(figure, tmp_path / "heat.png")
     with Image.open(tmp_path / "heat.png") as picture:
         assert picture.format == "PNG"
         assert picture.width > picture.height > 200
         assert len(np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)) > 20  # not blank
-    heatmap.save(figure, tmp_path / "heat.svg")
+    figures.save(figure, tmp_path / "heat.svg")
     assert ElementTree.parse(tmp_path / "heat.svg").getroot().tag.endswith("svg")
 
 

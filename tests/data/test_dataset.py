@@ -118,6 +118,11 @@ def test_the_split_depends_on_the_seed_alone():
     assert held(4) != first
 
 
+def test_class_names_differ():
+    with pytest.raises(UsageError, match="of 3 class names 2 differ"):
+        from_arrays(PIXELS, LABELS, class_names=["a", "b", "a"])
+
+
 def test_class_names():
     assert from_arrays(PIXELS, LABELS).class_names == ("0", "1", "2")
     data = from_arrays(PIXELS, LABELS, class_names=["a", "b", "c", "none of it"], name="mine")

@@ -122,6 +122,17 @@ def test_what_is_no_image_is_left_out_with_a_word(photos: Path) -> None:
     assert len(data.train_labels) + len(data.test_labels) == 15
 
 
+def test_an_image_of_no_class_is_left_out_with_a_word(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            put(tmp_path / part / name / "one.png", 3, mode="L")
+        put(tmp_path / part / "stray.png", 3, mode="L")
+    put(tmp_path / "stray.png", 3, mode="L")
+    with pytest.warns(RunWarning, match=r"^3 files are left out \(\.png\), such as .*stray.png"):
+        data = from_folder(tmp_path)
+    assert (len(data.train_labels), len(data.test_labels)) == (2, 2)
+
+
 def test_files_that_are_left_out_are_told_where_images_are_only_looked_at(photos: Path) -> None:
     with pytest.warns(RunWarning, match=r"^a file is left out \(\.txt\)"):
         assert len(image_files([photos])) == 15

@@ -113,6 +113,7 @@ def test_files_are_not_given_to_what_has_learned_something_else(
     for name, given, words in (
         ("vectors", images.reshape(40, -1), "has learned vectors"),
         ("standardised", (images - images.mean()) / images.std() + 0.5, "another scale"),
+        ("from -0.2 to 1", 1 - 1.2 * images, "another scale"),
     ):
         model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
         model.partial_fit(given, [i % 2 for i in range(40)]).save(tmp_path / name)
@@ -128,7 +129,7 @@ def test_a_run_is_asked_in_the_form_that_it_has_learned(
     floats = (images / 255).astype(np.float32)
     experiment = Experiment(class_il((floats, labels), 1), "sgd", settings={"epochs": 1, "width": 4})
     record = run(experiment, out=tmp_path, weights=True, device="cpu")
-    assert record.stream["dtype"] == "float32"
+    assert (record.stream["dtype"], record.stream["range"]) == ("float32", [floats.min(), floats.max()])
     made = load_trained(tmp_path / record.name)
     with pytest.raises(UsageError, match="these images are uint8, those it has learned are float32"):
         made.predict(images)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,41 @@ def test_what_a_killed_process_left_beside_its_record_is_cleared(tmp_path: Path)
     left = checkpoint.read_bytes()
     record = run(one, out=tmp_path)
     checkpoint.write_bytes(left)
+    os.utime(checkpoint, (0, 0))  # of before the record
     assert_same(run(one, out=tmp_path), record)
     assert not checkpoint.exists()
+
+
+def test_training_again_for_weights_is_not_undone_by_looking_at_the_record(tmp_path: Path) -> None:
+    one = Experiment("s-digits", "sgd", settings=QUICK)
+    record = run(one, out=tmp_path)
+    with pytest.raises(Interrupted):
+        run(one, out=tmp_path, watch=Stopping(), weights=True)
+    (checkpoint,) = tmp_path.rglob("checkpoint-*")
+    assert_same(run(one, out=tmp_path), record)
+    assert checkpoint.exists()
+
+
+def test_beginning_anew_removes_nothing_before_it_can_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Experiment("s-digits", "sgd", settings=QUICK)
+    record = run(one, out=tmp_path, weights=True)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # not installed
+    with pytest.raises(UsageError, match="needs a package"):
+        run(one, out=tmp_path, fresh=True, log="tensorboard")
+    assert_same(run(one, out=tmp_path, weights=True), record)
+
+
+def test_what_was_begun_anew_goes_on_without_beginning_anew(tmp_path: Path) -> None:
+    one = Experiment("s-digits", "sgd", settings=QUICK)
+    whole, rest = Stopping(), Stopping()
+    whole.steps = rest.steps = 3  # past the stop
+    record = run(one, out=tmp_path, watch=whole, weights=True)
+    with pytest.raises(Interrupted, match="the same command without --fresh to go on"):
+        run(one, out=tmp_path, watch=Stopping(), fresh=True)
+    (folder,) = tmp_path.iterdir()
+    assert not {"record.json", "arrays.npz", "weights.safetensors"} & {path.name for path in folder.iterdir()}
+    assert_same(run(one, out=tmp_path, watch=rest), record)
+    assert rest.steps == whole.steps - 3
 
 
 @pytest.mark.filterwarnings("error::scommer.errors.RunWarning")
@@ -162,6 +196,8 @@ def test_without_a_watch_warnings_are_pythons() -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         run(Experiment("s-digits", "sgd", settings=QUICK), **wrong)
+    with pytest.raises(UsageError, match=r"a str is no experiment: give one, as in Experiment\('s-digits'\)"):
+        run("s-digits")  # type: ignore[arg-type]
 
 
 def test_the_same_experiment_twice_is_run_once(tmp_path: Path) -> None:

@@ -63,6 +63,22 @@ def test_of_large_images_fewer_are_answered_at_once() -> None:
     assert at_once(torch.zeros(1, 1, 2000, 2000)) == 1
 
 
+def test_weights_that_are_damaged_or_do_not_fit_are_told(tmp_path: Path) -> None:
+    sgd = Experiment("s-digits", "sgd", settings=QUICK | {"epochs": 1})
+    record = run(sgd, out=tmp_path, weights=True)
+    kept = tmp_path / record.name / "weights.safetensors"
+    whole = kept.read_bytes()
+    for content in (whole[: len(whole) // 2], b""):
+        kept.write_bytes(content)
+        with pytest.raises(UsageError, match=r"cannot read .*weights.safetensors .*--fresh --save-weights"):
+            load_trained(tmp_path / record.name)
+    kept.write_bytes(whole)
+    record.settings["width"] = 7
+    record.save(tmp_path / record.name)
+    with pytest.raises(UsageError, match="these weights do not fit the network small"):
+        load_trained(tmp_path / record.name)
+
+
 def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
     record = run(Experiment("s-digits", "sgd", settings=QUICK | {"epochs": 1}), out=tmp_path)
     with pytest.raises(UsageError, match="--save-weights"):

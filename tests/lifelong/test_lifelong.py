@@ -193,6 +193,28 @@ def test_it_is_an_estimator_of_scikit_learn(stream: Stream) -> None:
         assert np.array_equal(copy.partial_fit(*others).predict_proba(others[0]), expected)
 
 
+def test_probabilities_are_in_the_order_of_sorted_classes(stream: Stream) -> None:
+    """Which the scores of scikit-learn rely on, however the classes were given."""
+    (images, labels), (more, their), *_ = tasks(stream)
+    words = np.array(["dog", "cat", "ape"])
+    model = LifelongClassifier(words[:2].tolist(), "er", buffer=30, settings=SETTINGS, device="cpu")
+    more, their = more[their == 2], their[their == 2]
+    model.partial_fit(images, words[labels]).add_classes(["ape"]).partial_fit(more, words[their])
+    assert model.classes_.tolist() == ["ape", "cat", "dog"]
+    both, told = torch.cat([images, more]), words[torch.cat([labels, their])]
+    p = model.predict_proba(both)
+    assert (model.classes_[p.argmax(1)] == model.predict(both)).all()
+    right = [p[i, model.classes_.tolist().index(c)] for i, c in enumerate(told)]
+    assert get_scorer("neg_log_loss")(model, both, told) == pytest.approx(np.log(right).mean(), rel=1e-4)
+
+
+def test_what_has_learned_nothing_says_so_as_scikit_learn_does(stream: Stream) -> None:
+    model = LifelongClassifier(10)
+    assert not hasattr(model, "settings_")
+    with pytest.raises(NotFittedError, match="call partial_fit first"):
+        model.predict(tasks(stream)[0][0])
+
+
 def test_parameters_stay_until_it_is_fitted_anew(stream: Stream, tmp_path: Path) -> None:
     (images, labels), others, *_ = tasks(stream)
     model = LifelongClassifier(10, "er", buffer=30, settings={"epochs": 2, "width": 8}, device="cpu")

@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 
 from scommer import LifelongClassifier, Stream
 from scommer.errors import RunError, RunWarning, UsageError
+from scommer.labels import numbers
 
 
 def test_images_of_another_scale_are_refused(stream: Stream) -> None:
@@ -170,3 +171,13 @@ def test_vectors_are_learned_by_a_perceptron() -> None:
     means = np.stack([vectors[train & (labels == c)].mean(0) for c in range(10)])
     nearest = ((vectors[test][:, None] - means) ** 2).sum(2).argmin(1)
     assert model.score(vectors[test], labels[test]) > np.mean(nearest == labels[test]) - 0.05
+
+
+def test_labels_are_not_rounded() -> None:
+    """Neighbours that float32 does not tell apart."""
+    classes = [2**24, 2**24 + 1]
+    for kind in (torch.float64, torch.int64):
+        found = numbers(torch.tensor(classes, dtype=kind), 2, np.array(classes))
+        assert found.tolist() == [0, 1]
+    half = torch.tensor([1.0, 0.0], dtype=torch.bfloat16, requires_grad=True)  # which NumPy does not know
+    assert numbers(half, 2, np.array([0, 1])).tolist() == [1, 0]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scommer.analysis import tables
 from scommer.analysis.selection import changes
-from scommer.analysis.summary import SETTINGS, mean_std
+from scommer.analysis.summary import SETTINGS, commit_of, mean_std
 from scommer.memory.long_term import STATISTICS
 from scommer.record import Record
 
@@ -84,13 +84,7 @@ def _runs(records: Sequence[Record]) -> str:
     for r in sorted(records, key=lambda r: (_cell(r), r.experiment["seed"])):
         by_setting = r.scores[r.inference]
         scores = [f"{by_setting[s]['accuracy']:.2f}" if s in by_setting else "–" for s in SETTINGS]
-        where = [_commit(r), r.device["name"], r.device["precision"]]
+        where = [commit_of(r, 7), r.device["name"], r.device["precision"]]
         times = [f"{r.times['seconds'] / 60:.1f}", str(r.times.get("together", "–")), f"{r.step_ms:.2f}"]
         rows.append([*_cell(r), str(r.experiment["seed"]), *scores, *where, *times])
     return tables.markdown(head, rows)
-
-
-def _commit(record: Record) -> str:
-    code = record.code
-    changed = ", changed" if code["dirty"] else ""
-    return (code["commit"] or "–")[:7] + changed + (", and earlier code" if code["earlier"] else "")

@@ -48,9 +48,9 @@ class Group:
         """Whether all tasks were learned together."""
         return len(self.matrices()[0]) == 1
 
-    def matrices(self, memory: str | None = None, setting: str = "class_il") -> np.ndarray:
-        """[S, T, T] R[t, i] of each seed."""
-        return np.stack([r.matrix(memory, setting) for r in self.records])
+    def matrices(self, memory: str | None = None) -> np.ndarray:
+        """[S, T, T] R[t, i] of each seed, in Class-IL."""
+        return np.stack([r.matrix(memory) for r in self.records])
 
     def arrays(self, name: str) -> np.ndarray:
         """[S, ...] an array of each seed."""

@@ -2,24 +2,14 @@
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from scommer.record import Record
-
-Panel = tuple[str, Record, str]  # title, record, memory
-
-
-def heatmap(panels: Sequence[Panel], setting: str = "class_il") -> Figure:
-    """One heatmap of R[t, i] for each panel, side by side on one scale."""
-    return heatmaps([(title, record.matrix(memory, setting)) for title, record, memory in panels])
-
 
 def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = None, size: float = 2.5) -> Figure:
-    """Heatmaps of titled matrices R[t, i] in so many columns (default: all in one row), each `size` inches wide."""
+    """Heatmaps of titled matrices R[t, i] on one scale, in so many columns (default: one row), `size` inches wide."""
     columns = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // columns)
     titles = [textwrap.fill(title, int(13 * size)) for title, _ in panels]
@@ -49,8 +39,3 @@ def ticks(tasks: int) -> tuple[list[int], list[str]]:
     """Where to name tasks: all of a few, every fifth of many."""
     at = [i for i in range(tasks) if tasks <= 10 or i == 0 or (i + 1) % 5 == 0]
     return at, [f"T{i + 1}" for i in at]
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes a figure; the ending of the name says how."""
-    figure.savefig(path, dpi=150)

@@ -38,6 +38,13 @@ def mean_std(values: Sequence[float], form: str = ".2f") -> str:
     return spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, form)
 
 
+def commit_of(record: Record, letters: int = 40) -> str:
+    """By which code a run was made."""
+    code = record.code
+    changed = ", with changes" if code.get("dirty") else ""
+    return (code.get("commit") or "unknown")[:letters] + changed + (", and earlier code" if code.get("earlier") else "")
+
+
 def summary_table(record: Record) -> Table:
     """Every memory and setting of one run; the memory that answers is marked."""
     names = names_of(record.stream["kind"])

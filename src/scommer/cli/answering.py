@@ -71,22 +71,22 @@ def predict(
 
 def _answerer(path: Path, memory: str | None, device: str | None) -> "tuple[Answer, Sequence[str], tuple[int, ...]]":
     """What gives the probabilities [N, C] of images [N, H, W, C], the classes' names, the shape of an image."""
-    from scommer.device import choose_device
-
     if path.is_file():
         from scommer.lifelong import LifelongClassifier
 
         if memory:
             raise UsageError("--memory is for runs: a classifier answers with one memory")
         model = LifelongClassifier.load(path, device=device)
-        _check_scale(path, model.settings_["mean"], model.settings_["std"])
         dtype, shape = model.form_
+        ranges = [task["range"] for task in model.history_ if "range" in task]  # early files do not tell
+        _check_scale(path, model.settings_["mean"], model.settings_["std"], ranges, dtype)
         return _scaled(partial(model.predict_proba, layout="NHWC"), dtype), [str(c) for c in model.classes_], shape
     from scommer.trained import load_trained
 
-    made = load_trained(path, memory, str(choose_device(device)))
-    _check_scale(path, made.augment.mean.flatten().tolist(), made.augment.std.flatten().tolist())
+    made = load_trained(path, memory, device)
     dtype = made.dtype or "uint8"  # early records do not tell
+    mean, std = (t.flatten().tolist() for t in (made.augment.mean, made.augment.std))
+    _check_scale(path, mean, std, [made.range] if made.range else [], dtype)
     return _scaled(lambda x: made.logits(x, "NHWC").softmax(1).numpy(), dtype), made.class_names, made.image_shape
 
 
@@ -96,7 +96,14 @@ def _scaled(answer: "Answer", dtype: str) -> "Answer":
     return lambda x: answer((x / scale).astype(dtype))
 
 
-def _check_scale(path: Path, mean: Sequence[float], std: Sequence[float]) -> None:
-    """Files hold pixels in 0 … 1, with 255 for 1: what was learned must have been so, too."""
-    if not all(0 <= m <= 1 for m in mean) or max(std) > 0.51:  # no values in 0 … 1 deviate by more than a half
+def _check_scale(
+    path: Path, mean: Sequence[float], std: Sequence[float], ranges: Sequence[Sequence[float]], dtype: str
+) -> None:
+    """Files hold pixels in 0 … 1, or bytes with 255 for 1: what was learned must have been so, too.
+
+    Where it is not known which values were learned, mean and deviation tell of most other scales.
+    """
+    most = 255 if dtype == "uint8" else 1
+    inside = all(0 <= v <= most for r in ranges for v in r) and all(0 <= m <= 1 for m in mean)
+    if not inside or max(std) > 0.51:  # no values in 0 … 1 deviate by more than a half
         raise UsageError(f"{path} has learned images of another scale than files have (0 … 1): ask it in Python")

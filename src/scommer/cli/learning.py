@@ -161,7 +161,8 @@ def demo(
 ) -> None:
     """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
     from scommer import running
-    from scommer.analysis import heatmap
+    from scommer.analysis import figures
+    from scommer.analysis.heatmap import heatmaps
     from scommer.analysis.summary import matrix_table, side_by_side, summary_table
     from scommer.experiment import Experiment
     from scommer.progress import watch_for
@@ -179,10 +180,10 @@ def demo(
             console.print(summary_table(record))
     console.print(side_by_side(records))
     scommer, sgd, er = records
-    panels = [("SGD", sgd, "working"), ("ER", er, "working"),
-              ("SCoMMER, working", scommer, "working"), ("SCoMMER, long-term", scommer, "long_term")]  # fmt: skip
+    panels = [("SGD", sgd.matrix()), ("ER", er.matrix()),
+              ("SCoMMER, working", scommer.matrix("working")), ("SCoMMER, long-term", scommer.matrix())]  # fmt: skip
     picture = out / "accuracy.png"
-    heatmap.save(heatmap.heatmap(panels), picture)
+    figures.save(heatmaps(panels), picture)
     console.print(f"heatmaps of the accuracy matrices: {picture}", soft_wrap=True)
 
 

@@ -92,6 +92,8 @@ def show(
     from scommer.presets import written
     from scommer.record import Record
 
+    if run_folder.name == "record.json":
+        run_folder = run_folder.parent
     if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
         try:
             _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
@@ -256,6 +258,8 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
 ) -> None:
     """Time a training step here: alone, side by side, and against its bare convolutions."""
+    from dataclasses import asdict
+
     from scommer.bench import COHORTS, bench as measure
     from scommer.device import choose_device, choose_precision, kept_memory
     from scommer.errors import unknown
@@ -273,7 +277,7 @@ def bench(
             steps=steps, cohorts=sizes, levers=levers,
         )  # fmt: skip
     if as_json:
-        print(json.dumps(measured.as_dict(), indent=1))
+        print(json.dumps(asdict(measured), indent=1))
         return
     title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {exact}"
     table = Table("a step", title=title, title_justify="left")

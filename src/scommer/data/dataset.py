@@ -53,6 +53,8 @@ def from_arrays(
         raise UsageError("only one of test_images and test_labels was given: pass both, or neither")
     x, y = as_images(images, "images", layout), _labels(labels, "labels", len(images))
     names = tuple(class_names) if class_names is not None else _numbered(y)
+    if len(set(names)) != len(names):
+        raise UsageError(f"of {len(names)} class names {len(set(names))} differ: give each class a name of its own")
     _check_range(y, names, "labels")
     if test_images is None or test_labels is None:
         held_out = _held_out(y, test_fraction, seed)

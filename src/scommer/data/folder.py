@@ -31,7 +31,8 @@ def from_folder(
     """A data set from `folder/CLASS/…`, or from `folder/train/CLASS/…` and `folder/test/CLASS/…` (or `val`).
 
     Classes are in the order of their names, or of their numbers where all names are numbers. Files that are not of
-    a known kind are left out, with a warning. Without a `test` folder, `test_fraction` of every class is held out.
+    a known kind, and images of no class, are left out, with a warning. Without a `test` folder, `test_fraction` of
+    every class is held out.
     With `size`, images are cropped to a square in the middle and scaled to so many pixels; without, all must have
     one size. They are grey if all are, else RGB.
     """
@@ -44,7 +45,7 @@ def from_folder(
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
     files, labels, others = _listed(train, classes)
     tested, their, more = _listed(test, classes) if test else ([], [], [])
-    _tell_of(others + more)
+    _tell_of(_beside(*{folder, train, test or train}) + others + more)
     images = read_images([*files, *tested], None, size)
     n = len(files)
     held_out = (images[n:], np.array(their)) if test else (None, None)
@@ -168,6 +169,11 @@ def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]
     return files, labels, left_out
 
 
+def _beside(*folders: Path) -> list[Path]:
+    """Images beside the folders in these: they are of no class."""
+    return sorted(path for f in folders for path in f.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+
+
 def _below(folder: Path) -> tuple[list[Path], list[Path]]:
     """All images below a folder, in the order of their names, and other files; hidden ones are neither."""
     images: list[Path] = []
@@ -179,7 +185,7 @@ def _below(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _tell_of(left_out: Sequence[Path]) -> None:
-    """Warns of files that are no images of a known kind."""
+    """Warns of files that are no images of a known kind, or of no class."""
     if left_out:
         kinds = ", ".join(sorted({path.suffix.lower() or "no ending" for path in left_out})[:5])
         how_many = "a file is" if len(left_out) == 1 else f"{len(left_out)} files are"

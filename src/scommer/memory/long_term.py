@@ -48,8 +48,8 @@ class LongTermMemory:
     def consolidate(self, working: WorkingMemory, r: float, alpha: float, ramp: bool) -> None:
         """θ_s ← α θ_s + (1 - α) θ_w if r > a ~ U(0, 1) (Eq. 3).
 
-        With `ramp`, α is min(1 - 1/(step + 1), α), step counting from 1: an average of all weights so far
-        until there are enough of them.
+        With `ramp`, α is min(1 - 1/(step + 1), α), step counting from 1: with r = 1 an average of all weights so far,
+        until there are enough of them; with less the first ones weigh more.
         """
         self.step.add_(1)
         a = torch.rand((), generator=self.generator, device=self.step.device)

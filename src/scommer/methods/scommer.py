@@ -28,7 +28,7 @@ class SCoMMER(Coding, Method):
     long_term: bool = True  # off: no long-term memory
     r: float = 0.5  # r, how often working memory is consolidated
     alpha: float = 0.999  # α, decay of long-term memory
-    ramp: bool = True  # α = min(1 - 1/(step + 1), 0.999)
+    ramp: bool = True  # decay with min(1 - 1/(step + 1), α)
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
     answer: Literal["long_term", "working"] = "long_term"  # the memory of inference
 

@@ -94,7 +94,7 @@ class Stream:
         return f"Stream({self.name!r}, {self.kind}, {len(self.tasks)} tasks, {images} images of {self.data.name!r})"
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def scored_in(self) -> tuple[str, ...]:
         """What it is scored in: Class-IL, and Task-IL where every class belongs to one task."""
         return ("class_il", "task_il") if self.kind == "class-il" else ("class_il",)
 

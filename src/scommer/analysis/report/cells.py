@@ -55,10 +55,8 @@ def spread(values: Sequence[float], form: str = ".2f") -> Cell:
     return Cell(mean_std(known, form), statistics.fmean(known))
 
 
-def table(
-    caption: str, head: Sequence[str], rows: Sequence[Row], numbers: Sequence[str] = (), sortable: bool = True
-) -> Table:
+def table(caption: str, head: Sequence[str], rows: Sequence[Row], numbers: Sequence[str] = ()) -> Table:
     """A table without the columns in which no row has anything."""
     kept = [i for i, _ in enumerate(head) if i == 0 or any(r.cells[i].text != MISSING for r in rows)]
     thin = tuple(Row(tuple(r.cells[i] for i in kept), r.strong) for r in rows)
-    return Table(caption, tuple(head[i] for i in kept), thin, frozenset(numbers), sortable and len(rows) > 1)
+    return Table(caption, tuple(head[i] for i in kept), thin, frozenset(numbers), len(rows) > 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 from scommer.analysis.groups import FACTS, NAMES, Group
 from scommer.analysis.report.cells import Cell, Row, Table, number, table, word
+from scommer.analysis.summary import commit_of
 from scommer.presets import written
 from scommer.record import Record
 
@@ -63,7 +64,7 @@ def computed(runs: Sequence[Record]) -> tuple[list[tuple[str, str]], Table]:
     """What all runs share, once; and the rest, a row a run."""
     packages = list(dict.fromkeys(name for r in runs for name in r.versions))
     columns: dict[str, list[Cell]] = {
-        "commit": [word(_commit(r)) for r in runs],
+        "commit": [word(commit_of(r)) for r in runs],
         "sources": [word(r.code.get("sources")) for r in runs],
         "device": [word(r.device.get("name")) for r in runs],
         "precision": [word(r.device.get("precision")) for r in runs],
@@ -81,9 +82,3 @@ def computed(runs: Sequence[Record]) -> tuple[list[tuple[str, str]], Table]:
     rows = [Row((word(r.name), *(cells[i] for cells in columns.values()))) for i, r in enumerate(runs)]
     numbers = ("minutes", "steps", "ms a step", "side by side")
     return shared, table("What computed each run", ("run", *columns), rows, numbers)
-
-
-def _commit(record: Record) -> str:
-    code = record.code
-    changed = ", with changes" if code.get("dirty") else ""
-    return (code.get("commit") or "unknown") + changed + (", and earlier code" if code.get("earlier") else "")
