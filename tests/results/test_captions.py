@@ -5,7 +5,7 @@ import re
 import statistics
 from pathlib import Path
 
-from scommer.analysis.comparison import compare
+from scommer.analysis.comparison import Difference, compare
 from scommer.analysis.groups import groups
 from scommer.analysis.selection import load_records as load
 from scommer.record import Record, find
@@ -56,8 +56,14 @@ def test_the_precisions_that_are_compared_are_those_of_the_records(reading: str)
     pairs = [(load([ROOT / "results" / r.name])[0], r) for r in load([ROOT / "docs" / "precision"])]
     (stronger,) = [pair for pair in pairs if pair[0].settings["pi_s"] == 3]
     assert "with π_s of 3 (seed 0, {:.2f} and {:.2f})".format(*(r.accuracy("working") for r in stronger)) in told
-    more = statistics.fmean(b.accuracy("working") - a.accuracy("working") for a, b in pairs)
-    assert f"{more:.1f} points on average" in told
+    more = Difference("", *(tuple(pair[i].accuracy("working") for pair in pairs) for i in (1, 0)))
+    low, high = more.mean - more.margin, more.mean + more.margin
+    assert f"{more.mean:.1f} points on average (95 %: {low:.1f} to {high:.1f})" in told
+    assert "TF32 has {1:.2f} where bf16 has {0:.2f}".format(*(r.accuracy() for r in stronger)) in told
+    most = Difference("", *(tuple(pair[i].accuracy() for pair in pairs) for i in (1, 0)))
+    said = f"{most.margin - most.mean:.1f} less to {most.mean + most.margin:.1f} more)"
+    assert f"over these four pairs TF32 has {most.mean:.1f} more ({said}" in told
+    assert f"four pairs {most.mean:.1f} more in TF32 (95 %: {said}" in reading
     for t in (1, 2, 3):  # after the second task to the last but one, some have more in the one, some in the other
         after = [[r.matrix("working")[t, : t + 1].mean() for r in pair] for pair in pairs]
         assert {bool(a > b) for a, b in after} == {True, False}

@@ -73,22 +73,25 @@ def test_what_the_reading_says_of_who_is_ahead_on_s_cifar10_is_what_compare_says
         for method in ("scommer", "der++", "cls-er", "er")
     )
     found = [compare(ours, theirs)[0] for theirs in others]
-    for c in found:
+    by_seed = [c.differences[0] for c in found]  # Class-IL accuracy
+    for c, d in zip(found, by_seed, strict=True):
         assert c.seeds == (0, 1, 2)
-        assert all(a > b for a, b in zip(c.differences[0].a, c.differences[0].b, strict=True))
-    means = [np.mean(c.differences[0].b) for c in found]
-    assert (
-        "against {:.2f} of DER++, {:.2f} of CLS-ER and {:.2f} of ER, and with each of three".format(*means) in reading
-    )
-    (least, most), (low, high) = ((d.margin - d.mean, d.mean + d.margin) for d in (c.differences[0] for c in found[:2]))
-    assert (
-        f"from {least:.1f} points less to {most:.1f} more than DER++, and from {low:.1f} less to {high:.1f}" in reading
-    )
-    for c, name in zip(found, ("DER++", "CLS-ER"), strict=False):
-        assert f"{name} {min(c.differences[0].b):.2f} to {max(c.differences[0].b):.2f}" in reading
+        assert all(a > b for a, b in zip(d.a, d.b, strict=True))
+    means = "{:.2f} of DER++, {:.2f} of CLS-ER and {:.2f} of ER".format(*(np.mean(d.b) for d in by_seed))
+    assert f"{np.mean(by_seed[0].a):.2f} against {means}." in reading
+    derpp, cls_er, er = by_seed
+    assert er.clear
+    assert min(derpp.a) > max(*derpp.b, *cls_er.b)
+    published = "where the paper has 4.3 and 3.0"  # 69.19 - 64.88 and - 66.19
+    assert f"{derpp.mean:.1f} and {cls_er.mean:.1f} points {published}, are not clear of zero" in reading
+    ends = [end for d in (derpp, cls_er) for end in (d.margin - d.mean, d.mean + d.margin)]
+    told = "from {:.1f} points less to {:.1f} more than DER++, from {:.1f} less to {:.1f} more than CLS-ER"
+    assert told.format(*ends) in reading
+    for d, name in ((derpp, "DER++"), (cls_er, "CLS-ER")):
+        assert f"{name} {min(d.b):.2f} to {max(d.b):.2f}" in reading
     (task,) = [d for d in found[1].differences if d.measure == "Task-IL accuracy"]
     assert task.clear
-    assert f"CLS-ER is ahead, with {np.mean(task.b):.2f} against {np.mean(task.a):.2f}" in reading
+    assert f"CLS-ER is ahead, as in the paper, with {np.mean(task.b):.2f} against {np.mean(task.a):.2f}" in reading
 
 
 def test_what_the_reading_says_of_text_and_code_is_in_the_records(reading: str) -> None:
