@@ -12,18 +12,15 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
-from scommer import Experiment, class_il, run
+from scommer import class_il
 from scommer.cli import _spread, main
 from scommer.data import fetch
 from scommer.errors import UsageError
-from scommer.progress import LiveWatch, PlainWatch, clock, watch_for
 from scommer.streams import STREAMS
 
 QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
@@ -347,32 +344,6 @@ def test_data_get_downloads_what_is_missing(
     assert code == 0, err
     assert (root / "made" / "batch").read_bytes() == b"images"
     assert "complete in" in out
-
-
-def test_a_terminal_sees_a_bar_with_task_epoch_loss_speed_and_time_left(tmp_path: Path) -> None:
-    screen = StringIO()
-    console = Console(file=screen, force_terminal=True, width=100, height=24)
-    watch = watch_for(console)
-    assert isinstance(watch, LiveWatch)
-    watch.pace.every = 0  # every step
-    run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4}), watch=watch)
-    for part in ("sgd", r"task 5/5", r"epoch 1/1", r"loss \d\.\d{3}", r"[\d,]+ img/s", r"\d:\d\d left"):
-        assert re.search(part, screen.getvalue()), part
-
-
-def test_a_file_sees_plain_lines(tmp_path: Path) -> None:
-    lines = StringIO()
-    watch = watch_for(Console(file=lines, width=80))
-    assert isinstance(watch, PlainWatch)
-    watch.pace.every = 0
-    run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4}), watch=watch)
-    assert "\x1b" not in lines.getvalue()
-    assert lines.getvalue().count("after task") == 5
-    assert "img/s" in lines.getvalue()
-
-
-def test_time_is_told_as_a_clock() -> None:
-    assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]
 
 
 def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

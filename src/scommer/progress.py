@@ -9,21 +9,31 @@ from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
 from scommer.underway import Watch
 
+COMPILES = "kernels are compiled, a minute or two the first time"  # on a GPU, before the first step
+
 
 class Pace:
-    """Measures how fast a learner goes, and reads its loss now and then: a host read, so never every step."""
+    """Measures how fast a learner goes, and reads its loss now and then: a host read, so never every step.
+
+    It counts from the first step's end: whatever is compiled is compiled before.
+    """
 
     def __init__(self, every: float) -> None:
         self.every = every
 
     def begin(self, learner: Learner, together: int) -> None:
         self.together = together
-        self.start = self.last = time.monotonic()
+        self.last = time.monotonic()
+        self.start: float | None = None
         self.first, self.total = learner.steps
 
-    def due(self) -> bool:
+    def due(self, learner: Learner) -> bool:
         """Whether it is time to show something."""
-        if (now := time.monotonic()) - self.last < self.every:
+        now = time.monotonic()
+        if self.start is None:
+            self.start, self.first = now, learner.steps[0]
+            return False
+        if now - self.last < self.every:
             return False
         self.last = now
         return True
@@ -31,6 +41,7 @@ class Pace:
     def describe(self, learner: Learner) -> str:
         """Task, epoch, loss, images per second, time left."""
         done, _ = learner.steps
+        assert self.start is not None  # nothing was due before
         speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
         images = speed * learner.size * self.together
         left = (self.total - done) / speed if speed else 0
@@ -61,11 +72,12 @@ class LiveWatch(Watch):
             TextColumn(title), BarColumn(None), TextColumn("{task.description}"),
             console=self.console, transient=True, expand=True,
         )  # fmt: skip
-        self.row = self.bar.add_task("starting", total=self.pace.total, completed=self.pace.first)
+        starting = f"starting: {COMPILES}" if learner.device.type == "cuda" else "starting"
+        self.row = self.bar.add_task(starting, total=self.pace.total, completed=self.pace.first)
         self.bar.start()
 
     def moment(self, learner: Learner, moment: Moment) -> None:
-        if self.pace.due():
+        if self.pace.due(learner):
             self.bar.update(self.row, completed=learner.steps[0], description=self.pace.describe(learner))
 
     def warn(self, message: str) -> None:
@@ -85,14 +97,15 @@ class PlainWatch(Watch):
         self.pace.begin(learner, together)
         what = f"resuming {plan.name} at step {self.pace.first:,}" if self.pace.first else f"running {plan.name}"
         others = f", {together - 1} more beside it" if together > 1 else ""
-        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}{others}")
+        compiles = f" ({COMPILES})" if learner.device.type == "cuda" else ""
+        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}{others}{compiles}")
 
     def moment(self, learner: Learner, moment: Moment) -> None:
         if moment == "task":
             rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
             seen = ", ".join(f"{view} {row[: learner.known].mean():.2f} %" for view, row in rows.items())
             self._say(f"after task {learner.task}: mean Class-IL accuracy of tasks seen: {seen}")
-        elif self.pace.due():
+        elif self.pace.due(learner):
             self._say(self.pace.describe(learner))
 
     def warn(self, message: str) -> None:
