@@ -52,13 +52,14 @@ def test_the_time_left_does_not_count_what_is_compiled_before_the_first_step(mon
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     pace = Pace(10.0)
     pace.begin(learner(), 1)
-    now[0] += 90  # to the end of the first step
-    assert not pace.due(learner(steps=1))
+    for done in range(6):
+        now[0] += 20  # the first of them are slow
+        assert not pace.due(learner(steps=done))
     now[0] += 5
-    assert pace.due(learner(steps=11))  # 2 a second, and 89 to go
-    assert pace.describe(learner(steps=11)).endswith("64 img/s  0:44 left")
+    assert pace.due(learner(steps=15))  # 2 a second, and 85 to go
+    assert pace.describe(learner(steps=15)).endswith("64 img/s  0:42 left")
     now[0] += 5
-    assert not pace.due(learner(steps=21))
+    assert not pace.due(learner(steps=25))
 
 
 def test_on_a_gpu_it_is_told_why_the_first_step_takes_long() -> None:

@@ -9,13 +9,14 @@ from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
 from scommer.underway import Watch
 
+SLOW = 5  # steps: the first without replay, three by single kernels, and one that is recorded
 COMPILES = "kernels are compiled, a minute or two the first time"  # on a GPU, before the first step
 
 
 class Pace:
     """Measures how fast a learner goes, and reads its loss now and then: a host read, so never every step.
 
-    It counts from the first step's end: whatever is compiled is compiled before.
+    It counts from the end of the first steps: most of what is compiled is compiled in them.
     """
 
     def __init__(self, every: float) -> None:
@@ -31,7 +32,8 @@ class Pace:
         """Whether it is time to show something."""
         now = time.monotonic()
         if self.start is None:
-            self.start, self.first = now, learner.steps[0]
+            if (done := learner.steps[0]) >= self.first + SLOW:
+                self.start, self.first = now, done
             return False
         if now - self.last < self.every:
             return False

@@ -71,6 +71,7 @@ def run_together(
 
     One that fails does not hold up the others: the error comes at the end, and has their `records`.
     """
+    experiments = list(experiments)
     for e in experiments:
         if not isinstance(e, Experiment):
             raise UsageError(f"a {type(e).__name__} is no experiment: give one, as in Experiment('s-digits')")
@@ -107,8 +108,13 @@ def run_together(
                 runs.append(Run(plan, where, exact, watch, folder, capture, log, fresh))
             except ScommerError as e:
                 failures[name] = e
-        if runs:
-            _drive(runs, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
+        for this in runs:  # none before all can be
+            try:
+                this.begin()
+            except ScommerError as e:
+                this.failure = e
+        if going := [this for this in runs if not this.failure]:
+            _drive(going, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
     made |= {run.plan.name: run.record for run in runs if run.record}
     failures |= {run.plan.name: run.failure for run in runs if run.failure}
     if len(failures) == len(set(names)) and len({str(e) for e in failures.values()}) == 1:
@@ -141,8 +147,8 @@ def _finished(folder: Path, watch: Watch, weights: bool, asked: Mapping[str, str
             )
     if record.code["sources"] != sources():
         watch.warn(f"{folder.name} was finished by other code than this: --fresh runs it again")
-    if not checkpoint.newer_than(folder / "record.json"):  # such are of training again for weights
-        checkpoint.clear(folder)  # of a process that was killed when it had written the record
+    if (folder / "weights.safetensors").exists() or not checkpoint.newer_than(folder / "record.json"):
+        checkpoint.clear(folder)  # of a process that was killed at its end; newer ones train again for weights
     return record
 
 

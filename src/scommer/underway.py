@@ -65,14 +65,20 @@ class Run:
         self.begun = self.kept = time.monotonic()
         self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
         self.saved = self.learner.steps[0]
-        if folder and fresh:  # not before all that may be refused was checked
-            checkpoint.clear(folder)
-            for name in ("record.json", "arrays.npz", "weights.safetensors"):
-                (folder / name).unlink(missing_ok=True)
-        self.show()
         warmup = plan.settings.get("warmup", 0)
         if plan.training.epochs <= warmup + 1 and plan.settings.get("dropout", "none") != "none":
             watch.warn(f"{plan.training.epochs} epochs end within the warm-up of semantic dropout: --set warmup=…")
+
+    def begin(self) -> None:
+        """Shows itself; where it begins anew, what an earlier one left is removed."""
+        if self.folder and self.fresh:
+            try:
+                checkpoint.clear(self.folder)
+                for name in ("record.json", "arrays.npz", "weights.safetensors"):
+                    (self.folder / name).unlink(missing_ok=True)
+            except OSError as e:
+                raise RunError(f"cannot remove {e.filename}: {e.strerror or e}; give another folder with --out") from e
+        self.show()
 
     def note(self, moment: Moment) -> None:
         """Logs what a moment brought, the loss of an epoch or accuracies after a task; warns once if it diverges."""

@@ -10,7 +10,6 @@ import pytest
 from scommer.cli import main
 from scommer.evaluate import summary
 from scommer.record import Record
-from scommer.streams import STREAMS
 
 MakeRecord = Callable[..., Record]
 
@@ -46,8 +45,7 @@ def made_record(
                     "validation": 0.0},
         settings={"epochs": epochs, "lr": 0.1, **(settings or {})},
         stream={"name": stream, "kind": kind, "classes": [f"class_{c}" for c in range(classes)],
-                "tasks": [list(t) for t in tasks], "fingerprint": f"{stream}/{tasks}",
-                "data": STREAMS.get(stream, ("arrays",))[0]},
+                "tasks": [list(t) for t in tasks], "fingerprint": f"{stream}/{tasks}"},
         inference=memories[-1], matrices={m: {s: v.tolist() for s, v in by.items()} for m, by in r.items()},
         untrained={s: untrained.tolist() for s in names},
         scores={m: {s: summary(v, untrained, kind) for s, v in by.items()} for m, by in r.items()},

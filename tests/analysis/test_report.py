@@ -285,7 +285,7 @@ def test_a_command_sets_what_is_not_in_the_preset(make):
 def test_a_stream_of_ones_own_is_not_taken_for_another_of_its_name(make):
     record = make("er", stream="s-digits", buffer=50)
     assert any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
-    record.stream["data"] = "arrays"
+    record.experiment["given"] = {}  # as of a stream that is no preset's
     assert not any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
 
 

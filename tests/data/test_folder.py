@@ -128,7 +128,8 @@ def test_an_image_of_no_class_is_left_out_with_a_word(tmp_path: Path) -> None:
             put(tmp_path / part / name / "one.png", 3, mode="L")
         put(tmp_path / part / "stray.png", 3, mode="L")
     put(tmp_path / "stray.png", 3, mode="L")
-    with pytest.warns(RunWarning, match=r"^3 files are left out \(\.png\), such as .*stray.png"):
+    put(tmp_path / "._stray.png", 3, mode="L")  # hidden
+    with pytest.warns(RunWarning, match=r"^3 images are beside the classes' folders and left out: .*stray.png"):
         data = from_folder(tmp_path)
     assert (len(data.train_labels), len(data.test_labels)) == (2, 2)
 

@@ -114,6 +114,7 @@ def test_files_are_not_given_to_what_has_learned_something_else(
         ("vectors", images.reshape(40, -1), "has learned vectors"),
         ("standardised", (images - images.mean()) / images.std() + 0.5, "another scale"),
         ("from -0.2 to 1", 1 - 1.2 * images, "another scale"),
+        ("bytes up to 16", (16 * images).astype(np.uint8), "another scale"),
     ):
         model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
         model.partial_fit(given, [i % 2 for i in range(40)]).save(tmp_path / name)

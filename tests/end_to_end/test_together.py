@@ -11,6 +11,7 @@ import pytest
 
 from scommer import Experiment, Record, run
 from scommer.errors import RunError, RunWarning, UsageError
+from scommer.methods.er import ER
 from scommer.running import Failed, Interrupted, run_together
 from scommer.underway import Watch
 
@@ -153,15 +154,34 @@ def test_training_again_for_weights_is_not_undone_by_looking_at_the_record(tmp_p
     (checkpoint,) = tmp_path.rglob("checkpoint-*")
     assert_same(run(one, out=tmp_path), record)
     assert checkpoint.exists()
+    left = checkpoint.read_bytes()
+    run(one, out=tmp_path, weights=True)
+    checkpoint.write_bytes(left)  # as if killed when the weights were written
+    run(one, out=tmp_path)
+    assert not checkpoint.exists()
 
 
 def test_beginning_anew_removes_nothing_before_it_can_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     record = run(one, out=tmp_path, weights=True)
+
+    def kept() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / record.name).iterdir()}
+
+    before = kept()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # not installed
     with pytest.raises(UsageError, match="needs a package"):
         run(one, out=tmp_path, fresh=True, log="tensorboard")
-    assert_same(run(one, out=tmp_path, weights=True), record)
+    assert kept() == before
+    other = Experiment("s-digits", "er", 20, settings=QUICK)
+
+    def broken(*_: object) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(ER, "mind", broken)
+    with pytest.raises(MemoryError):
+        run_together([one, other], out=tmp_path, fresh=True)
+    assert kept() == before
 
 
 def test_what_was_begun_anew_goes_on_without_beginning_anew(tmp_path: Path) -> None:
@@ -196,8 +216,16 @@ def test_without_a_watch_warnings_are_pythons() -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         run(Experiment("s-digits", "sgd", settings=QUICK), **wrong)
+
+
+def test_a_name_is_no_experiment() -> None:
     with pytest.raises(UsageError, match=r"a str is no experiment: give one, as in Experiment\('s-digits'\)"):
         run("s-digits")  # type: ignore[arg-type]
+
+
+def test_experiments_may_come_from_a_generator() -> None:
+    found = run_together(Experiment("s-digits", "sgd", seed=s, settings=QUICK) for s in (0, 1))  # type: ignore[arg-type]
+    assert [r.experiment["seed"] for r in found] == [0, 1]
 
 
 def test_the_same_experiment_twice_is_run_once(tmp_path: Path) -> None:

@@ -103,7 +103,11 @@ def _check_scale(
 
     Where it is not known which values were learned, mean and deviation tell of most other scales.
     """
-    most = 255 if dtype == "uint8" else 1
-    inside = all(0 <= v <= most for r in ranges for v in r) and all(0 <= m <= 1 for m in mean)
-    if not inside or max(std) > 0.51:  # no values in 0 … 1 deviate by more than a half
+    if ranges:
+        scale = 255 if dtype == "uint8" else 1
+        least, most = (edge(r[i] for r in ranges) / scale for i, edge in enumerate((min, max)))
+        alike = least >= -0.05 and 0.25 <= most <= 1.05  # resampling may go a little beyond
+    else:
+        alike = all(0 <= m <= 1 for m in mean) and max(std) <= 0.51  # in 0 … 1 none deviate by more than a half
+    if not alike:
         raise UsageError(f"{path} has learned images of another scale than files have (0 … 1): ask it in Python")

@@ -71,7 +71,8 @@ def run(
         bool, typer.Option("--save-weights", help="Keep the final weights as weights.safetensors.")
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin anew, even if this run is finished or half done.")
+        bool,
+        typer.Option("--fresh", help="Begin anew, even if it is finished or half done; leave this out to go on."),
     ] = False,
     precision: PrecisionOption = None,
     no_capture: Annotated[
@@ -162,28 +163,23 @@ def demo(
     """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
     import torch
 
-    from scommer import running
     from scommer.analysis import figures
     from scommer.analysis.heatmap import heatmaps
     from scommer.analysis.summary import matrix_table, side_by_side, summary_table
     from scommer.experiment import Experiment
     from scommer.progress import watch_for
+    from scommer.running import run_together
 
     torch.set_num_threads(1)  # as fast with so small a network, never slow where others work, and the same sums
     console.print("Five tasks of two digits each, one after the other; nothing is seen again but what memory keeps.\n")
-    records = []
-    for method in ("scommer", "sgd", "er"):
-        wanted = Experiment("s-digits", method, buffer, seed)
-        with _stoppable():
-            record = running.run(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
-        records.append(record)
-        console.print(f"{method}: {record.times['seconds']:.0f} s")
-        if method == "scommer":
-            console.print(matrix_table(record, record.inference))
-            console.print(summary_table(record))
+    wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
+    with _stoppable():
+        records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
+    scommer, sgd, er = records
+    console.print(matrix_table(scommer, scommer.inference))
+    console.print(summary_table(scommer))
     console.print(side_by_side(records))
     console.print("One seed: another may end some points higher or lower (`--seed 1`).", highlight=False)
-    scommer, sgd, er = records
     panels = [("SGD", sgd.matrix()), ("ER", er.matrix()),
               ("SCoMMER, working", scommer.matrix("working")), ("SCoMMER, long-term", scommer.matrix())]  # fmt: skip
     picture = out / "accuracy.png"

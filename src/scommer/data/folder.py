@@ -45,7 +45,10 @@ def from_folder(
         raise UsageError(f"{folder} has {len(classes)} folders of images: give one that has a folder for each class")
     files, labels, others = _listed(train, classes)
     tested, their, more = _listed(test, classes) if test else ([], [], [])
-    _tell_of(_beside(*{folder, train, test or train}) + others + more)
+    _tell_of(others + more)
+    if stray := _beside(*{folder, train, test or train}):
+        how_many = "an image is" if len(stray) == 1 else f"{len(stray)} images are"
+        warnings.warn(f"{how_many} beside the classes' folders and left out: {stray[0]}", RunWarning, stacklevel=2)
     images = read_images([*files, *tested], None, size)
     n = len(files)
     held_out = (images[n:], np.array(their)) if test else (None, None)
@@ -171,7 +174,8 @@ def _listed(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]
 
 def _beside(*folders: Path) -> list[Path]:
     """Images beside the folders in these: they are of no class."""
-    return sorted(path for f in folders for path in f.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+    files = (path for f in folders for path in f.iterdir() if path.is_file() and not path.name.startswith("."))
+    return sorted(path for path in files if path.suffix.lower() in SUFFIXES)
 
 
 def _below(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -185,7 +189,7 @@ def _below(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _tell_of(left_out: Sequence[Path]) -> None:
-    """Warns of files that are no images of a known kind, or of no class."""
+    """Warns of files that are no images of a known kind."""
     if left_out:
         kinds = ", ".join(sorted({path.suffix.lower() or "no ending" for path in left_out})[:5])
         how_many = "a file is" if len(left_out) == 1 else f"{len(left_out)} files are"

@@ -30,7 +30,7 @@ def commands(records: Sequence[Record]) -> list[Again]:
 def _again(runs: Sequence[Record]) -> Again:
     record = runs[0]
     e, device = record.experiment, record.device
-    if record.stream["data"] != STREAMS.get(e["stream"], ("",))[0]:  # also where it has the name of another
+    if e["stream"] not in STREAMS or ("given" in e and presets.has(e["stream"])):  # or has the name of one of those
         own = f"'{e['stream']}' is a stream of its own, not one of `scommer list`: make it again in Python, then"
         return Again("", f"{own} run(Experiment(stream, …)), or give `scommer run` its folder; with the settings above")
     if e["method"] not in METHODS:
