@@ -170,7 +170,7 @@ def demo(
     from scommer.progress import watch_for
     from scommer.running import run_together
 
-    torch.set_num_threads(1)  # as fast with so small a network, never slow where others work, and the same sums
+    torch.set_num_threads(1)  # little slower with so small a network, much faster where others work
     console.print("Five tasks of two digits each, one after the other; nothing is seen again but what memory keeps.\n")
     wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
     with _stoppable():
