@@ -5,11 +5,12 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from scommer.capture import EAGER
 from scommer.experiment import Plan
 from scommer.learner import Learner, Moment
 from scommer.underway import Watch
 
-SLOW = 5  # steps: the first without replay, three by single kernels, and one that is recorded
+SLOW = EAGER + 2  # steps: the first has no replay, and of the next kind so many come before one is recorded
 COMPILES = "kernels are compiled, a minute or two the first time"  # on a GPU, before the first step
 
 

@@ -8,6 +8,7 @@ import scipy.stats
 
 from scommer.analysis.comparison import compare
 from scommer.analysis.selection import load_records as load
+from scommer.learner import DIVERGED
 from scommer.presets import preset
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +104,9 @@ def test_what_the_reading_says_of_text_and_code_is_in_the_records(reading: str) 
     for r in load([ROOT / "results"]):  # as a learner takes it that tells of divergence, and CLS-ER's among them
         guessing = np.log(len(r.stream["classes"]))
         assert (r.arrays["loss"].max() < 1.5 * guessing) == (r.name not in wild), r.name
+    for r in load([ROOT / "results", ROOT / "docs"]):  # nothing between half of what is told of, and that
+        times = r.arrays["loss"].max() / np.log(len(r.stream["classes"]))
+        assert times < DIVERGED / 2 or times > DIVERGED, r.name
     for r in load([Path(f"{ROOT}/results@method=scommer@preset")]):
         assert r.accuracy("long_term") > r.accuracy("working"), r.name
     assert all(wild[name].arrays["loss"][-5:].mean() > 2000 * wild[name].arrays["loss"][45:50].mean() for name in wild)

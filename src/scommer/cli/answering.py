@@ -105,7 +105,7 @@ def _check_scale(
     """
     if ranges:
         scale = 255 if dtype == "uint8" else 1
-        least, most = (edge(r[i] for r in ranges) / scale for i, edge in enumerate((min, max)))
+        least, most = min(r[0] for r in ranges) / scale, max(r[1] for r in ranges) / scale
         alike = least >= -0.05 and 0.25 <= most <= 1.05  # resampling may go a little beyond
     else:
         alike = all(0 <= m <= 1 for m in mean) and max(std) <= 0.51  # in 0 … 1 none deviate by more than a half
