@@ -1,18 +1,17 @@
 """The bench measures what it says: steps, the networks of a step, their convolutions."""
 
 import json
-import sys
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
+from calling import call, exit_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scommer.bare import convolutions, networks_alone
 from scommer.bench import Setting, bench, random_stream
-from scommer.cli import main
 from scommer.learner import Learner
 
 
@@ -82,27 +81,16 @@ def test_a_bench_is_complete() -> None:
     assert measured["versions"]["torch"] == torch.__version__
 
 
-def test_the_command_prints_a_table_or_json(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        sys, "argv", ["scommer", "bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu", "--json"]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-    assert json.loads(capsys.readouterr().out)["method"] == "sgd"
-    monkeypatch.setattr(
-        sys, "argv", ["scommer", "bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu"]
-    )
-    with pytest.raises(SystemExit):
-        main()
-    assert "networks alone" in capsys.readouterr().out
+def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu"]
+    code, out, _ = call(capsys, *words, "--json")
+    assert code == 0
+    assert json.loads(out)["method"] == "sgd"
+    code, out, _ = call(capsys, *words)
+    assert code == 0
+    assert "networks alone" in out
 
 
 @pytest.mark.parametrize("words", [["--cohorts", "2", "0"], ["--steps", "0"], ["--classes", "1"]])
-def test_nothing_is_timed_for_numbers_that_make_no_sense(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["scommer", "bench", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
+def test_nothing_is_timed_for_numbers_that_make_no_sense(words: list[str]) -> None:
+    assert exit_code("bench", *words) == 2

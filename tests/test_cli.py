@@ -15,30 +15,14 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from calling import QUICK, call
 from PIL import Image
 
 from scommer import class_il
-from scommer.cli import _spread, main
+from scommer.cli import _spread
 from scommer.data import fetch
 from scommer.errors import UsageError
 from scommer.streams import STREAMS
-
-QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Runs a command in this process: exit code, stdout, stderr."""
-    before, sys.argv = sys.argv, ["scommer", *arguments]
-    try:
-        main()
-        code = 0
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else 0
-    finally:
-        sys.argv = before
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
 
 WRONG = {
     "unknown stream": (["run", "s-cifar01"], "unknown stream 's-cifar01': did you mean 's-cifar10'?"),
@@ -156,66 +140,12 @@ def test_several_seeds_end_in_their_mean(capsys: pytest.CaptureFixture[str], tmp
         assert f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}" in out
 
 
-def test_what_is_not_finished_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    command = ["run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--out", str(tmp_path)]
-    call(capsys, *command)
-    call(capsys, *command, "--seed", "1", "--minutes", "0.0001")
-    out = call(capsys, "figure", "matrices", str(tmp_path), "-o", str(tmp_path / "figure.png"))[1]
-    assert re.search(r"s-digits-er-20-seed1-\w+ is not finished and left out", out)
-
-
-def test_where_there_are_no_runs_it_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for command in (["results"], ["table", "main", "--done"]):
-        code, _, err = call(capsys, *command)
-        assert (code, "name another folder with --runs" in err) == (2, True)
-    call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", "mine")
-    assert (
-        "scommer results --runs mine > docs/results.md` from the records in `mine/`"
-        in call(capsys, "results", "--runs", "mine")[1]
-    )
-
-
 def test_streams_made_by_a_function_are_listed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(STREAMS, "s-own", ("digits", lambda data, validation, name: class_il(data, 5, name=name)))
     assert re.search(r"s-own +│ digits +│ – ", call(capsys, "list")[1])
     assert "There are no presets for it" in call(capsys, "list", "s-own", "-m", "er")[1]
-
-
-def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for name in ("cat [new]", "[bold]", "[red]"):
-        (tmp_path / "pics [old]" / name).mkdir(parents=True)
-        for i in range(6):
-            Image.new("L", (8, 8), 40 * i).save(tmp_path / "pics [old]" / name / f"{i}.png")
-    command = ["run", str(tmp_path / "pics [old]"), "-m", "sgd", "--tasks", "3", *QUICK, "--seeds", "0-1"]
-    code, out, _ = call(capsys, *command, "--out", str(tmp_path / "r [/x]"))
-    assert code == 0
-    assert "sgd on pics [old], seeds 0, 1" in out
-    folders = sorted(p.parent for p in tmp_path.rglob("record.json"))
-    assert all(f"record: {folder}\n" in out for folder in folders)
-    assert call(capsys, "show", str(folders[0]))[0] == 0
-
-
-def test_runs_of_one_name_in_two_folders_are_both_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for part in ("a", "b"):
-        call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path / part))
-    for chosen in (tmp_path, f"{tmp_path}@method=sgd", tmp_path / "*"):
-        assert call(capsys, "show", str(chosen))[1].count("s-digits-sgd-seed0-") == 2
-
-
-def test_a_damaged_record_is_told_among_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for seed in ("0", "1"):
-        call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--seed", seed, "--out", str(tmp_path / seed))
-    (broken,) = tmp_path.glob("1/*/record.json")
-    broken.write_text("{")
-    code, out, _ = call(capsys, "show", str(tmp_path))
-    assert code == 0
-    assert re.search(r"damaged +1/s-digits-sgd-seed1-", out)
-    assert re.search(r"\d +0/s-digits-sgd-seed0-", out)
 
 
 def test_different_settings_have_different_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -248,32 +178,6 @@ def test_list_asks_for_the_stream_of_settings(capsys: pytest.CaptureFixture[str]
     assert code == 2
     assert f"`scommer list s-cifar10 {'--method er' if option[1] == 'er' else ''}" in err
     assert call(capsys, "list", "s-cifar10", *option)[0] == 0
-
-
-def test_show_has_a_line_for_each_of_several_runs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for seed in ("0", "1"):
-        call(capsys, "run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--seed", seed, "--out", str(tmp_path))
-    call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path), "--minutes", "0.0001")
-    accuracy = {
-        path.parent.name: json.loads(path.read_text())["scores"]["working"]["class_il"]["accuracy"]
-        for path in tmp_path.glob("*/record.json")
-    }
-    (begun,) = (path.parent.name for path in tmp_path.glob("*/progress.json"))
-    code, out, _ = call(capsys, "show", str(tmp_path))
-    assert code == 0
-    assert out.count("epochs=1, width=4") == 2
-    lines = {line.split()[-1]: line.split() for line in out.splitlines()[1:] if "s-digits" in line}
-    assert lines.keys() == {*accuracy, begun}
-    assert all(lines[name][0] == f"{a:.1f}" for name, a in accuracy.items())
-    assert lines[begun][-2] == "%"
-    chosen = call(capsys, "show", f"{tmp_path}@seed=1")[1].splitlines()
-    assert [line.split()[-1] for line in chosen if "s-digits" in line] == [n for n in accuracy if "seed1" in n]
-    assert call(capsys, "show", f"{tmp_path}/*-er-*")[1].count("s-digits-er-20-") == 2
-    code, _, err = call(capsys, "show", str(tmp_path), "--json")
-    assert (code, "name one" in err) == (2, True)
 
 
 @pytest.mark.filterwarnings("always::scommer.errors.RunWarning")
@@ -395,25 +299,6 @@ def test_a_short_run_says_that_semantic_dropout_never_begins(
 ) -> None:
     _, out, _ = call(capsys, "run", "s-digits", *QUICK, "--out", str(tmp_path))
     assert "1 epochs end within the warm-up of semantic dropout" in out
-
-
-def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for name, progress in (("one", "{}"), ("two", '{"steps": [1, 4]}')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "progress.json").write_text(progress)
-    code, out, _ = call(capsys, "show", str(tmp_path))
-    assert code == 0
-    assert [line.split()[3:] for line in out.splitlines()[1:]] == [["damaged", "one"], ["25", "%", "two"]]
-    code, out, _ = call(capsys, "show", str(tmp_path / "t*"))
-    assert code == 0
-    assert [line.split()[3:] for line in out.splitlines()[1:]] == [["25", "%", "two"]]
-
-
-def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "progress.json").write_text("{")
-    code, _, err = call(capsys, "show", str(tmp_path))
-    assert code == 2
-    assert "is damaged" in err
 
 
 def test_table_prints_every_form_from_the_records_in_the_tree(capsys: pytest.CaptureFixture[str]) -> None:

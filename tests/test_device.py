@@ -6,6 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from scommer.device import choose_precision
+from scommer.errors import UsageError
 
 HELD = """
 import resource, torch
@@ -45,3 +49,13 @@ def test_memory_that_a_step_frees_is_kept_for_the_next_until_the_end() -> None:
 def test_what_the_environment_says_of_memory_is_left_alone() -> None:
     before, inside, _ = held(MALLOC_TRIM_THRESHOLD_="1000000")
     assert inside < before + 50
+
+
+def test_the_precision_is_that_of_the_device():
+    cpu = torch.device("cpu")
+    assert choose_precision(None, cpu) == choose_precision("fp32", cpu) == "fp32"
+    for wanted in ("bf16", "tf32"):
+        with pytest.raises(UsageError, match="GPUs"):
+            choose_precision(wanted, cpu)
+    with pytest.raises(UsageError, match="fp16"):
+        choose_precision("fp16", cpu)

@@ -1,13 +1,12 @@
 """Made-up records with everything that figures and measures read."""
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from calling import exit_code
 
-from scommer.cli import main
 from scommer.evaluate import summary
 from scommer.record import Record
 
@@ -63,15 +62,4 @@ def make() -> MakeRecord:
 @pytest.fixture
 def call() -> Callable[..., int]:
     """Runs a command in this process; its exit code."""
-
-    def call(*arguments: object) -> int:
-        before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
-        try:
-            main()
-        except SystemExit as e:
-            return int(e.code or 0)
-        finally:
-            sys.argv = before
-        return 0
-
-    return call
+    return exit_code

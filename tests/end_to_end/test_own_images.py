@@ -1,17 +1,16 @@
 """From a folder of images to their classes, on the command line."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from calling import exit_code
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from scommer import load_trained, run
-from scommer.cli import main
 from scommer.data import from_folder
 from scommer.errors import UsageError
 from scommer.experiment import Experiment, prepare
@@ -33,45 +32,32 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["scommer", *map(str, words)])
-    try:
-        main()
-    except SystemExit as e:
-        return int(e.code or 0)
-    return 0
-
-
-def test_a_folder_is_learned_and_new_images_are_told(
-    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_folder_is_learned_and_new_images_are_told(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     small = ("--epochs", 6, "--buffer", 40, "--set", "width=8", "--device", "cpu")
     learn = ("run", digits, *small, "--out", tmp_path / "runs")
-    assert call(monkeypatch, *learn, "--save-weights") == 0
+    assert exit_code(*learn, "--save-weights") == 0
     (run,) = (tmp_path / "runs").iterdir()
     record = json.loads((run / "record.json").read_text())
     assert record["stream"]["classes"] == [f"digit {c}" for c in range(4)]
     assert record["stream"]["tasks"] == [[0, 1], [2, 3]]
     assert run.name.startswith("digits-scommer-40-")
     capsys.readouterr()
-    assert call(monkeypatch, "predict", run, digits / "digit 3", digits / "digit 0", "--json", "--device", "cpu") == 0
+    assert exit_code("predict", run, digits / "digit 3", digits / "digit 0", "--json", "--device", "cpu") == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     files = [*sorted((digits / "digit 3").iterdir()), *sorted((digits / "digit 0").iterdir())]
     assert [t["file"] for t in told] == [str(f) for f in files]
     assert np.mean([t["class"] == Path(t["file"]).parent.name for t in told]) > 0.85
     assert all(0.25 <= t["probability"] <= 1 for t in told)
-    assert call(monkeypatch, "predict", run, files[0], "--device", "cpu") == 0
+    assert exit_code("predict", run, files[0], "--device", "cpu") == 0
     assert capsys.readouterr().out == f"{told[0]['file']}\t{told[0]['class']}\t{told[0]['probability']}\n"
-    assert call(monkeypatch, *learn, "--tasks", 5) == 2
+    assert exit_code(*learn, "--tasks", 5) == 2
     assert "4 classes cannot make 5 tasks" in capsys.readouterr().err
-    assert call(monkeypatch, "predict", run, files[0], "--memory", "lng_term") == 2
+    assert exit_code("predict", run, files[0], "--memory", "lng_term") == 2
     assert "did you mean 'long_term'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_a_classifier_tells_files_too(
-    dtype: type, digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_classifier_tells_files_too(dtype: type, digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))
     images = np.stack([np.asarray(Image.open(f)) for f in files])
     given = images if dtype is np.uint8 else (images / 255).astype(np.float32)
@@ -79,35 +65,31 @@ def test_a_classifier_tells_files_too(
     model = LifelongClassifier(sorted(set(labels)), "er", settings={"epochs": 3, "width": 8}, device="cpu")
     model.partial_fit(given, labels).save(tmp_path / "model")
     expected = model.predict(given).tolist()
-    assert call(monkeypatch, "predict", tmp_path / "model", digits, "--device", "cpu") == 0
+    assert exit_code("predict", tmp_path / "model", digits, "--device", "cpu") == 0
     assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == expected
-    assert call(monkeypatch, "predict", tmp_path / "model", digits, "--memory", "working") == 2
+    assert exit_code("predict", tmp_path / "model", digits, "--memory", "working") == 2
     assert "--memory is for runs" in capsys.readouterr().err
 
 
-def test_one_bad_image_does_not_take_the_others_with_it(
-    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
-) -> None:
+def test_one_bad_image_does_not_take_the_others_with_it(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))[:40]
     images = np.stack([np.asarray(Image.open(f)) for f in files])
     model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
     model.partial_fit(images, [i % 2 for i in range(40)]).save(tmp_path / "model")
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
-    assert call(monkeypatch, "predict", tmp_path / "model", files[0], broken, files[1], "--device", "cpu") == 2
+    assert exit_code("predict", tmp_path / "model", files[0], broken, files[1], "--device", "cpu") == 2
     told = capsys.readouterr()
     assert [line.split("\t")[0] for line in told.out.splitlines()] == [str(files[0]), str(files[1])]
     assert "cannot read" in told.err
     assert "1 of 3 images could not be read" in told.err
     beyond = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
     beyond.partial_fit(images.astype(np.float32), [i % 2 for i in range(40)]).save(tmp_path / "beyond")
-    assert call(monkeypatch, "predict", tmp_path / "beyond", files[0], "--device", "cpu") == 2
+    assert exit_code("predict", tmp_path / "beyond", files[0], "--device", "cpu") == 2
     assert "another scale" in capsys.readouterr().err
 
 
-def test_files_are_not_given_to_what_has_learned_something_else(
-    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
-) -> None:
+def test_files_are_not_given_to_what_has_learned_something_else(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))[:40]
     images = np.stack([np.asarray(Image.open(f)) for f in files]) / 255
     for name, given, words in (
@@ -118,13 +100,11 @@ def test_files_are_not_given_to_what_has_learned_something_else(
     ):
         model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
         model.partial_fit(given, [i % 2 for i in range(40)]).save(tmp_path / name)
-        assert call(monkeypatch, "predict", tmp_path / name, files[0], "--device", "cpu") == 2
+        assert exit_code("predict", tmp_path / name, files[0], "--device", "cpu") == 2
         assert words in capsys.readouterr().err
 
 
-def test_a_run_is_asked_in_the_form_that_it_has_learned(
-    digits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_run_is_asked_in_the_form_that_it_has_learned(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))
     images, labels = np.stack([np.asarray(Image.open(f)) for f in files]), np.arange(len(files)) % 2
     floats = (images / 255).astype(np.float32)
@@ -134,7 +114,7 @@ def test_a_run_is_asked_in_the_form_that_it_has_learned(
     made = load_trained(tmp_path / record.name)
     with pytest.raises(UsageError, match="these images are uint8, those it has learned are float32"):
         made.predict(images)
-    assert call(monkeypatch, "predict", tmp_path / record.name, digits, "--device", "cpu") == 0
+    assert exit_code("predict", tmp_path / record.name, digits, "--device", "cpu") == 0
     told = [int(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]
     assert told == made.predict(floats).tolist()
 
@@ -156,8 +136,6 @@ def test_a_renamed_class_is_another_run(digits: Path, tmp_path: Path) -> None:
         (["predict", "nowhere", "nothing.png"], "there is no file or folder nothing.png"),
     ],
 )
-def test_what_is_not_there_is_told(
-    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    assert call(monkeypatch, *words) == 2
+def test_what_is_not_there_is_told(words: list[str], said: str, capsys: Capture) -> None:
+    assert exit_code(*words) == 2
     assert said in capsys.readouterr().err

@@ -1,0 +1,28 @@
+"""Commands in this process."""
+
+import sys
+
+import pytest
+
+from scommer.cli import main
+
+QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
+
+
+def exit_code(*arguments: object) -> int:
+    """Of a command."""
+    before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
+    try:
+        main()
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 0
+    finally:
+        sys.argv = before
+    return 0
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    code = exit_code(*arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
