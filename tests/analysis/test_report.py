@@ -27,7 +27,10 @@ from scommer.experiment import Experiment, prepare
 from scommer.record import Record
 
 ROOT = Path(__file__).parents[2]
-RUNS = [ROOT / "docs" / "records", *(ROOT / "results").glob("gcil-uniform-scommer-200-seed[01]-*")]
+RUNS = [
+    *(ROOT / "docs" / "records").glob("s-digits-*-[35]0-*"),
+    *(ROOT / "results").glob("gcil-uniform-scommer-200-seed[01]-*"),
+]
 VOID = {"meta", "link", "img", "br"}
 VILE = [
     "<script>alert(1)</script>",
@@ -85,8 +88,7 @@ def page():
 def raw(pattern):
     """Records as they lie in files, without our reading of them."""
     found = []
-    folders = [*RUNS[0].iterdir(), *RUNS[1:]]
-    for folder in sorted(path for path in folders if path.match(pattern)):
+    for folder in sorted(path for path in RUNS if path.match(pattern)):
         with np.load(folder / "arrays.npz") as arrays:
             found.append((json.loads((folder / "record.json").read_text()), dict(arrays)))
     return found

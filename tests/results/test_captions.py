@@ -32,6 +32,15 @@ def test_the_digits_in_the_readme_are_those_of_the_records() -> None:
         assert int(ahead) == sum(found["er"][s] > found["scommer"][s] for s in found["er"])
 
 
+def test_the_picture_in_the_readme_has_its_runs() -> None:
+    """Its numbers are rounded means at the end; SGD knows only the last task."""
+    runs = load([Path(f"{ROOT}/docs/records/s-digits-{run}-*") for run in ("scommer-30-seed0", "er-30-seed0", "sgd")])
+    ends = {r.experiment["method"]: f"{r.accuracy():.1f}" for r in runs}
+    assert ends == {"scommer": "88.3", "er": "83.1", "sgd": "19.7"}  # as drawn
+    (sgd,) = (r for r in runs if r.experiment["method"] == "sgd")
+    assert (sgd.matrix()[-1, :-1] == 0).all()
+
+
 def test_the_precisions_that_are_compared_are_those_of_the_records(reading: str) -> None:
     half = load([Path(f"{ROOT}/results@method=scommer@stream=s-cifar10@buffer=200@preset@precision=bf16")])
     full = load([Path(f"{ROOT}/docs/precision@preset")])
