@@ -17,5 +17,10 @@ def reading() -> str:
 
 
 @pytest.fixture
+def front() -> str:
+    return words("README.md")
+
+
+@pytest.fixture
 def captions() -> str:
     return words("docs/figures.md")

@@ -113,13 +113,12 @@ def test_what_the_reading_says_of_our_sensitivity_is_in_the_records(reading: str
     assert -0.05 < low < 0
 
 
-def test_what_the_reading_says_of_sparsity_is_in_the_records(reading: str) -> None:
+def test_what_the_reading_says_of_sparsity_is_in_the_records(reading: str, front: str) -> None:
     paper, ours = sensitivity("long_term")
     by_k = [[round(np.mean([v[at] for at in ours if at[1] == k]), 1) for k in (0.7, 0.8, 0.9)] for v in (ours, paper)]
     assert "ours have {}, {} and {} with 0.7, 0.8 and 0.9".format(*by_k[0]) in reading
     assert "the paper's {}, {} and {} (means of nine)".format(*by_k[1]) in reading
     assert f"SCoMMER has {by_k[0][0]} (mean of nine settings" in reading
-    front = " ".join((ROOT / "README.md").read_text().split())
     assert "fewer active units do better ({}, {} and {} with 70, 80 and 90 %".format(*by_k[0]) in front
     gap = {at: paper[at] - ours[at] for at in ours}
     told = [interval([gap[at] for at in gap if at[1] == k]) for k in (0.7, 0.8, 0.9)]
@@ -146,13 +145,12 @@ def test_what_the_reading_says_of_fewer_active_units_is_in_the_records(reading: 
     assert f"with 0.6 it has {sparser:.1f}, with one seed." in reading
 
 
-def test_what_the_reading_says_for_and_against_luck_is_in_the_records(reading: str) -> None:
+def test_what_the_reading_says_for_and_against_luck_is_in_the_records(reading: str, front: str) -> None:
     paper, ours = sensitivity("long_term")
     gaps = [paper[at] - v for at, v in ours.items()]
     lower, low, high = interval(gaps)
     told = f"by {lower:.1f} points (95 %: {low:.1f} to {high:.1f}), in {sum(g > 0 for g in gaps)} of the {len(gaps)}"
     assert f"they are lower than the paper's on average too, {told}" in reading
-    front = " ".join((ROOT / "README.md").read_text().split())
     mean = f"ours are {lower:.1f} lower on average (95 %: {low:.1f} to {high:.1f})"
     assert f"With all {len(ours)} settings of the paper's sensitivity table, one seed, {mean}" in front
     x = np.array([row_of(at) for at in ours])
