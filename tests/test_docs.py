@@ -14,9 +14,9 @@ from PIL import Image
 from scommer.analysis import figures
 from scommer.analysis.selection import load_records as load
 from scommer.methods import METHODS
-from scommer.networks import NETWORKS
-from scommer.presets import preset
-from scommer.record import Record
+from scommer.nn.networks import NETWORKS
+from scommer.runs.presets import preset
+from scommer.runs.record import Record
 from scommer.streams import STREAMS
 
 ROOT = Path(__file__).parents[1]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scommer.analysis.selection import load_records
     from scommer.data import Dataset, from_arrays, from_folder
-    from scommer.experiment import Experiment
-    from scommer.lifelong import LifelongClassifier
-    from scommer.record import Record
-    from scommer.running import run
+    from scommer.lifelong.classifier import LifelongClassifier
+    from scommer.runs.experiment import Experiment
+    from scommer.runs.record import Record
+    from scommer.runs.runner import run
+    from scommer.runs.trained import load_trained
     from scommer.streams.class_il import class_il as class_il
     from scommer.streams.gcil import gcil as gcil
     from scommer.streams.stream import Stream, Task
-    from scommer.trained import load_trained
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,11 +27,10 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Dataset": "data", "from_arrays": "data", "from_folder": "data", "Experiment": "experiment",
-    "run": "running", "Record": "record",
-    "load_records": "analysis.selection", "Stream": "streams", "Task": "streams", "class_il": "streams",
-    "gcil": "streams", "load_trained": "trained",
-    "LifelongClassifier": "lifelong",
+    "Dataset": "data", "from_arrays": "data", "from_folder": "data",
+    "Stream": "streams", "Task": "streams", "class_il": "streams", "gcil": "streams",
+    "Experiment": "runs.experiment", "Record": "runs.record", "run": "runs.runner", "load_trained": "runs.trained",
+    "load_records": "analysis.selection", "LifelongClassifier": "lifelong",
 }  # fmt: skip
 
 

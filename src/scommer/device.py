@@ -5,19 +5,15 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from scommer.errors import UsageError, unknown
-from scommer.levers import on
 
 Precision = Literal["bf16", "tf32", "fp32"]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MALLOC = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
-TRITON = find_spec("triton") is not None
 
 
 def choose_device(wanted: str | None) -> torch.device:
@@ -53,11 +49,6 @@ def kept_memory(device: torch.device) -> Iterator[None]:
         if libc:
             libc.mallopt(M_TRIM_THRESHOLD, 2**26)
             libc.malloc_trim(0)
-
-
-def fuses(x: Tensor) -> bool:
-    """Whether there are fused kernels for this tensor: on a GPU, where Triton is there too; they count in 32 bits."""
-    return x.is_cuda and x.numel() < 2**31 and on("kernels") and TRITON
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from calling import exit_code
 
-from scommer.evaluate import summary
-from scommer.record import Record
+from scommer.engine.evaluate import summary
+from scommer.runs.record import Record
 
 MakeRecord = Callable[..., Record]
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from scommer import presets
 from scommer.analysis.groups import groups
 from scommer.errors import UsageError
+from scommer.runs import presets
+from scommer.runs.settings import as_dict
 
 
 def test_runs_that_differ_in_the_seed_alone_belong_together(make):
@@ -35,7 +36,7 @@ def test_names_tell_apart_what_differs(make):
 
 def test_of_several_settings_those_are_named_that_are_not_the_presets(make):
     def run(**change):
-        return make("scommer", settings=presets.as_dict(*presets.resolve("s-made", "scommer", 30, overrides=change)))
+        return make("scommer", settings=as_dict(*presets.resolve("s-made", "scommer", 30, overrides=change)))
 
     runs = [run(), run(sparse=False, dropout="none"), run(dropout="none")]
     assert {g.label for g in groups(runs)} == {
@@ -56,7 +57,7 @@ def test_what_was_changed_is_named_beside_other_methods_and_alone_too(make):
     """Unless all have it: then it tells nothing apart."""
 
     def run(method, **change):
-        settings = presets.as_dict(*presets.resolve("s-made", method, 30, overrides=change))
+        settings = as_dict(*presets.resolve("s-made", method, 30, overrides=change))
         return make(method, settings=settings)
 
     ablated = run("scommer", long_term=False, dropout="none")
@@ -68,7 +69,7 @@ def test_what_was_changed_is_named_beside_other_methods_and_alone_too(make):
 
 def test_the_usual_variant_goes_without_saying_and_the_preset_comes_first(make):
     def run(variant="official", method="scommer", **change):
-        record = make(method, settings=presets.as_dict(*presets.resolve("s-made", method, 30, variant, change)))
+        record = make(method, settings=as_dict(*presets.resolve("s-made", method, 30, variant, change)))
         record.experiment["variant"] = variant
         return record
 

@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from scommer.analysis import measures
 from scommer.analysis.summary import forgotten_table, measures_table
 from scommer.errors import UsageError
-from scommer.record import Record, find
+from scommer.runs.record import Record, find
 
 RECORDS = Path(__file__).parents[2] / "docs" / "records"
 RNG = np.random.default_rng(3)

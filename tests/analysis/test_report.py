@@ -19,12 +19,13 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from scommer import presets
 from scommer.analysis.report import report
 from scommer.analysis.selection import load_records as load
 from scommer.cli import _spread, app
-from scommer.experiment import Experiment, prepare
-from scommer.record import Record
+from scommer.runs import presets
+from scommer.runs.experiment import Experiment, prepare
+from scommer.runs.record import Record
+from scommer.runs.settings import as_dict, parse, written
 
 ROOT = Path(__file__).parents[2]
 RUNS = [
@@ -244,7 +245,7 @@ def test_settings_are_told_as_those_that_differ_and_those_that_are_shared(page):
     told = set(differ) | set(partial) | set(shared)
     for r, _ in raw("s-digits-*"):
         assert set(r["settings"]) <= told
-        assert all(shared[k] == presets.written(v) for k, v in r["settings"].items() if k in shared)
+        assert all(shared[k] == written(v) for k, v in r["settings"].items() if k in shared)
 
 
 def asked(command):
@@ -253,7 +254,7 @@ def asked(command):
     assert words[:2] == ["scommer", "run"]
     run = get_command(app).commands["run"]
     given = run.make_context("run", _spread(words[2:])).params
-    overrides = dict(presets.parse(s) for s in given["settings"] or [])
+    overrides = dict(parse(s) for s in given["settings"] or [])
     seeds = given["seeds"] or [given["seed"]]
     e = [Experiment(given["stream"], given["method"], given["buffer"], s, given["variant"], given["validation"],
                     overrides) for s in seeds]  # fmt: skip
@@ -270,7 +271,7 @@ def test_the_commands_ask_for_exactly_these_runs(page):
 
 
 def test_a_command_sets_what_is_not_in_the_preset(make):
-    settings = presets.as_dict(*presets.resolve("s-digits", "er", 50, "official"))
+    settings = as_dict(*presets.resolve("s-digits", "er", 50, "official"))
     changed = settings | {"lr": 0.05, "std": [0.5], "width": 8, "network": "mlp", "flip": True}
     record = make("er", 3, stream="s-digits", buffer=50, settings=changed)
     record.settings = changed
@@ -280,7 +281,7 @@ def test_a_command_sets_what_is_not_in_the_preset(make):
     (command,) = (c for c in page.texts["code"] if c.startswith("scommer run"))
     (e,), given = asked(command)
     assert (e.seed, e.validation, given["device"], given["precision"]) == (3, 0.1, "cpu", "fp32")
-    assert presets.as_dict(*presets.resolve("s-digits", "er", 50, "official", e.settings)) == changed
+    assert as_dict(*presets.resolve("s-digits", "er", 50, "official", e.settings)) == changed
     assert any("scored on held-out training images" in text for text in page.texts["strong"])
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from scommer import presets
 from scommer.analysis.selection import changes, load_records as load, unfinished
 from scommer.errors import UsageError
+from scommer.runs import presets
+from scommer.runs.settings import as_dict
 
 
 def test_runs_are_found_in_folders_and_by_patterns_each_once(make, tmp_path):
@@ -35,7 +36,7 @@ def varied(make, tmp_path):
             ("ratios", "scommer", {"active": [0.9, 0.9, 0.9, 0.7], "gamma": 1.0}),
             ("er", "er", {}),
         ):
-            settings = presets.as_dict(*presets.resolve("s-made", method, 30, "official", change))
+            settings = as_dict(*presets.resolve("s-made", method, 30, "official", change))
             (folder := tmp_path / f"{name}-{seed}").mkdir()
             make(method, seed, settings=settings).save(folder)
     return tmp_path

@@ -9,10 +9,10 @@ from PIL import Image
 from rich.console import Console
 
 from scommer.analysis import figures, measures
-from scommer.analysis.heatmap import heatmaps
+from scommer.analysis.figures.heatmap import heatmaps
 from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, side_by_side, summary_table
-from scommer.evaluate import summary
-from scommer.record import Record
+from scommer.engine.evaluate import summary
+from scommer.runs.record import Record
 
 RNG = np.random.default_rng(0)
 

@@ -17,11 +17,11 @@ import pytest
 from torch import Tensor
 
 from scommer.data import load
-from scommer.experiment import Experiment, Plan
-from scommer.learner import Learner, Moment
-from scommer.record import Record
-from scommer.running import run, run_together
-from scommer.underway import Watch
+from scommer.engine.learner import Learner, Moment
+from scommer.runs.experiment import Experiment, Plan
+from scommer.runs.record import Record
+from scommer.runs.run import Watch
+from scommer.runs.runner import run, run_together
 
 pytestmark = pytest.mark.long
 

@@ -9,9 +9,9 @@ import torch
 
 from scommer import Experiment, run
 from scommer.data import Dataset, load
-from scommer.learner import Learner
-from scommer.presets import resolve
-from scommer.record import Record
+from scommer.engine.learner import Learner
+from scommer.runs.presets import resolve
+from scommer.runs.record import Record
 from scommer.streams import class_il
 
 
@@ -62,7 +62,7 @@ def test_statistics_are_measured_on_images_as_training_sees_them() -> None:
             break
     batches, again = (torch.cat(list(learner.calibration())) for _ in range(2))
     assert torch.equal(batches, again)
-    held = learner.mind.episodic.fields["x"][:20]
+    held = learner.memories.episodic.fields["x"][:20]
     task = learner.images[learner.phases[0]]
     crops = [
         {padded[0, dy : dy + 8, dx : dx + 8].numpy().tobytes() for dy in range(5) for dx in range(5)}

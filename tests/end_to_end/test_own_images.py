@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 from scommer import load_trained, run
 from scommer.data import from_folder
 from scommer.errors import UsageError
-from scommer.experiment import Experiment, prepare
-from scommer.lifelong import LifelongClassifier
+from scommer.lifelong.classifier import LifelongClassifier
+from scommer.runs.experiment import Experiment, prepare
 from scommer.streams import class_il
 
 Capture = pytest.CaptureFixture[str]

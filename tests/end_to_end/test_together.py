@@ -12,8 +12,8 @@ import pytest
 from scommer import Experiment, Record, run
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.methods.er import ER
-from scommer.running import Failed, Interrupted, run_together
-from scommer.underway import Watch
+from scommer.runs.run import Watch
+from scommer.runs.runner import Failed, Interrupted, run_together
 
 QUICK = {"epochs": 2, "width": 4}
 
@@ -178,7 +178,7 @@ def test_beginning_anew_removes_nothing_before_it_can_begin(tmp_path: Path, monk
     def broken(*_: object) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(ER, "mind", broken)
+    monkeypatch.setattr(ER, "memories", broken)
     with pytest.raises(MemoryError):
         run_together([one, other], out=tmp_path, fresh=True)
     assert kept() == before

@@ -9,8 +9,8 @@ import torch
 
 from scommer import Experiment, load_trained, run
 from scommer.data import load
+from scommer.engine.evaluate import at_once
 from scommer.errors import UsageError
-from scommer.evaluate import at_once
 from scommer.methods import METHODS
 from scommer.methods.er import ER
 

@@ -19,10 +19,10 @@ from sklearn.metrics import get_scorer
 from sklearn.utils.validation import check_is_fitted
 
 from scommer import Experiment, LifelongClassifier, Stream, load_trained, run
+from scommer.engine.learner import Learner, Moment
 from scommer.errors import RunError, RunWarning, UsageError
-from scommer.experiment import Plan
-from scommer.learner import Learner, Moment
-from scommer.underway import Watch
+from scommer.runs.experiment import Plan
+from scommer.runs.run import Watch
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_it_learns_on_where_generators_are_of_another_device(stream: Stream) -> 
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu").partial_fit(
         one, ones
     )
-    state = {k: t if k.startswith("mind/") else t[:16] for k, t in model._now().state.items()}  # as a GPU's are
+    state = {k: t if k.startswith("memories/") else t[:16] for k, t in model._now().state.items()}  # as a GPU's are
     model._known = replace(model._now(), state=state, device="cuda")
     assert model.partial_fit(two, twos).score(two, twos) > 0.9
 
@@ -275,6 +275,6 @@ def test_what_has_been_learned_is_let_go(stream: Stream) -> None:
 def test_the_example_in_its_docstring_runs() -> None:
     import doctest
 
-    from scommer import lifelong
+    from scommer.lifelong import classifier
 
-    assert doctest.testmod(lifelong) == (0, 6)
+    assert doctest.testmod(classifier) == (0, 6)

@@ -55,7 +55,7 @@ def test_room_for_more_classes_changes_nothing_that_was_learned(
             assert torch.equal(now[:3], t)
             assert now.shape[0] == 5
             assert not now[3:].any()
-        elif name == "mind/episodic/logits":
+        elif name == "memories/episodic/logits":
             assert torch.equal(now[:, :3], t)
             assert torch.equal(now[:, 3:], t.min(1).values[:, None].expand(-1, 2))
         else:

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from scommer import LifelongClassifier, Stream
 from scommer.errors import RunError, RunWarning, UsageError
-from scommer.labels import numbers
+from scommer.lifelong.labels import numbers
 
 
 def test_images_of_another_scale_are_refused(stream: Stream) -> None:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from scommer.layers import BatchNorm
 from scommer.memory import LongTermMemory, WorkingMemory
-from scommer.networks import build
+from scommer.nn.layers import BatchNorm
+from scommer.nn.networks import build
 
 
 def seeded(seed=0):
@@ -46,7 +46,8 @@ def test_it_starts_as_working_memory_and_shares_nothing_with_it():
     assert torch.equal(long_term.weights.statistics, working.weights.statistics)
     assert long_term.units == working.units == (5, 10)
     before = long_term.weights.theta.clone()
-    working.descend(F.cross_entropy(working(x).logits, torch.arange(5) % 4), 0.5)
+    working.backward(F.cross_entropy(working(x).logits, torch.arange(5) % 4))
+    working.update(0.5)
     assert torch.equal(long_term.weights.theta, before)
     assert not long_term.weights.statistics[:5].any()  # the pass of working memory moved only its own
     kept = working.weights.theta.clone()

@@ -1,4 +1,4 @@
-"""Batches, minds off their start, and networks, losses and statistics computed a second time."""
+"""Batches, memories off their start, and networks, losses and statistics computed a second time."""
 
 import copy
 import tomllib
@@ -6,14 +6,14 @@ from importlib.resources import files
 
 import torch
 
-from scommer.methods import Batch, Workshop
-from scommer.training import Training
+from scommer.methods import Batch, MemoryFactory, TaskImages
+from scommer.methods.training import Training
 
-PRESETS = tomllib.loads((files("scommer") / "presets.toml").read_text(encoding="utf-8"))
+PRESETS = tomllib.loads((files("scommer.runs") / "presets.toml").read_text(encoding="utf-8"))
 CLASSES, UNITS = 5, (8, 16)
 CODING = {"active": (0.9, 0.8), "gamma": 0.3, "pi_h": 2.0}
 START = [1.0] * 14 + [0.0] * 2  # what may be retained first: int(1.1 · 0.8 · 16) = 14 units of the last stage
-WORKSHOP = Workshop(torch.zeros(2, 6, 6, dtype=torch.uint8), CLASSES, Training(network="small", width=8), buffer=20)
+FACTORY = MemoryFactory(torch.zeros(2, 6, 6, dtype=torch.uint8), CLASSES, Training(network="small", width=8), buffer=20)
 
 
 def seeded(seed=0):
@@ -38,13 +38,19 @@ def shake(vector, seed, size=0.1):
     vector.add_(size * torch.randn(vector.shape, generator=seeded(seed)))
 
 
-def mind_of(method):
-    """A mind whose memories have drifted apart."""
-    mind = WORKSHOP.mind(method)
-    shake(mind.working.weights.theta, 1)
-    for i, memory in enumerate(mind.long_term.values()):
+def memories_of(method):
+    """Memories that have drifted apart."""
+    memories = FACTORY.memories(method)
+    shake(memories.working.weights.theta, 1)
+    for i, memory in enumerate(memories.long_term.values()):
         shake(memory.weights.theta, 5 + i)
-    return mind
+    return memories
+
+
+def task_images():
+    """Made-up images of a task that has ended."""
+    images, labels = torch.randint(0, 256, (9, 2, 6, 6), generator=seeded(31)), torch.arange(9) % CLASSES
+    return TaskImages(images, labels, torch.arange(1, 9), lambda x: x / 255, seeded(32))
 
 
 def ce(z, y):
@@ -67,20 +73,20 @@ def statistics(network):
 
 
 class Twin:
-    """Copies of a mind's networks, in train mode, to compute on beside it."""
+    """Copies of the networks of memories, in train mode, to compute on beside it."""
 
-    def __init__(self, mind):
-        self.network = copy.deepcopy(mind.working.network).train()
-        self.slow = {name: copy.deepcopy(m.network).train() for name, m in mind.long_term.items()}
+    def __init__(self, memories):
+        self.network = copy.deepcopy(memories.working.network).train()
+        self.slow = {name: copy.deepcopy(m.network).train() for name, m in memories.long_term.items()}
 
-    def check(self, mind, outcome, loss):
+    def check(self, memories, outcome, loss):
         """Loss, gradient and running statistics agree."""
         same(outcome.loss, loss)
         gradient = torch.autograd.grad(loss, list(self.network.parameters()))
-        mind.working.grad.zero_()
+        memories.working.gradient.zero_()
         outcome.loss.backward()
-        for (name, p), g in zip(mind.working.network.named_parameters(), gradient, strict=True):
+        for (name, p), g in zip(memories.working.network.named_parameters(), gradient, strict=True):
             torch.testing.assert_close(p.grad, g, rtol=1e-3, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
-        same(statistics(mind.working.network), statistics(self.network))
+        same(statistics(memories.working.network), statistics(self.network))
         for name, network in self.slow.items():
-            same(statistics(mind.long_term[name].network), statistics(network))
+            same(statistics(memories.long_term[name].network), statistics(network))

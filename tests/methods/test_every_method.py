@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scommer import checkpoint
 from scommer.data import load
-from scommer.learner import Learner
+from scommer.engine.learner import Learner
 from scommer.methods import METHODS
-from scommer.presets import resolve
+from scommer.runs import checkpoint
+from scommer.runs.presets import resolve
 from scommer.streams import Stream, class_il
 
 BUFFER = 20
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_run(stream: Stream, method: str) -> None:
 
 def test_another_seed_gives_another_run(stream: Stream, method: str) -> None:
     a, b = finish(learner(stream, method)), finish(learner(stream, method, seed=1))
-    assert not torch.equal(a[0]["mind/working/theta"], b[0]["mind/working/theta"])
+    assert not torch.equal(a[0]["memories/working/theta"], b[0]["memories/working/theta"])
     assert a[1]["curve"] != b[1]["curve"]
 
 
@@ -107,9 +107,9 @@ def test_memory_has_the_declared_size(stream: Stream, method: str) -> None:
     made = learner(stream, method)
     finish(made)
     if not made.method.draws:
-        assert made.mind.episodic is None
+        assert made.memories.episodic is None
         return
-    memory = made.mind.episodic
+    memory = made.memories.episodic
     assert memory is not None
     kept = memory.tensors()
     assert kept["x"].shape == (BUFFER, *stream.data.image_shape)
@@ -168,8 +168,8 @@ def test_the_reservoir_can_be_offered_the_first_epoch_only(stream: Stream, metho
     made = learner(stream, method, offer="first_epoch")
     finish(made)
     assert made.offered == made.steps[0] * 8 // 3
-    if made.mind.episodic:
-        assert int(made.mind.episodic.seen) == made.offered
+    if made.memories.episodic:
+        assert int(made.memories.episodic.seen) == made.offered
 
 
 def test_what_has_no_convolutions_is_computed_in_full_precision(stream: Stream, method: str) -> None:
@@ -181,7 +181,7 @@ def test_what_has_no_convolutions_is_computed_in_full_precision(stream: Stream, 
         moments = each.learn()
         while next(moments) != "epoch":
             pass
-        theta.append(each.mind.working.weights.theta)
+        theta.append(each.memories.working.weights.theta)
     assert theta[0].dtype == torch.float32
     difference = (theta[0] - theta[1]).norm() / theta[1].norm()
     assert 0 < difference < 0.05

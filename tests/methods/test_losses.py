@@ -5,7 +5,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import CLASSES, CODING, FIRST, SECOND, START, TASK, WORKSHOP, Twin, ce, masks, mind_of, mse, same
+from by_hand import (
+    CLASSES,
+    CODING,
+    FACTORY,
+    FIRST,
+    SECOND,
+    START,
+    TASK,
+    Twin,
+    ce,
+    masks,
+    memories_of,
+    mse,
+    same,
+    task_images,
+)
 
 from scommer.methods import METHODS, Outcome
 from scommer.methods.cls_er import CLSER
@@ -19,23 +34,23 @@ from scommer.methods.sgd import SGD
 
 @pytest.mark.parametrize("method", [SGD(), Joint()])
 def test_sgd_learns_the_task_alone(method):
-    mind = mind_of(method)
-    twin = Twin(mind)
-    outcome = method.loss(mind, TASK, ())
+    memories = memories_of(method)
+    twin = Twin(memories)
+    outcome = method.loss(memories, TASK, ())
     z = twin.network(TASK.x).logits
     same(outcome.logits, z)
-    twin.check(mind, outcome, ce(z, TASK.y))
-    assert mind.episodic is None
+    twin.check(memories, outcome, ce(z, TASK.y))
+    assert memories.episodic is None
     assert (method.draws, method.joint) == (0, isinstance(method, Joint))
 
 
 @pytest.mark.parametrize("method", [SGD(), Joint(), ER(), DERpp()])
 def test_without_long_term_memory_working_memory_answers(method):
-    mind = mind_of(method)
-    (view,) = method.views(mind, [])
+    memories = memories_of(method)
+    (view,) = method.views(memories, [])
     assert view.name == method.inference == "working"
-    assert view.memory is mind.working
-    assert torch.equal(view.statistics, mind.working.weights.statistics)
+    assert view.memory is memories.working
+    assert torch.equal(view.statistics, memories.working.weights.statistics)
 
 
 # --- ER
@@ -43,12 +58,12 @@ def test_without_long_term_memory_working_memory_answers(method):
 
 def test_er_is_one_mean_cross_entropy_over_the_concatenated_batch():
     method = ER()
-    mind = mind_of(method)
-    twin = Twin(mind)
-    outcome = method.loss(mind, TASK, (FIRST,))
+    memories = memories_of(method)
+    twin = Twin(memories)
+    outcome = method.loss(memories, TASK, (FIRST,))
     z = twin.network(torch.cat([TASK.x, FIRST.x])).logits
     same(outcome.logits, z[:7])
-    twin.check(mind, outcome, ce(z, torch.cat([TASK.y, FIRST.y])))
+    twin.check(memories, outcome, ce(z, torch.cat([TASK.y, FIRST.y])))
 
 
 # --- DER++
@@ -56,27 +71,28 @@ def test_er_is_one_mean_cross_entropy_over_the_concatenated_batch():
 
 def test_derpp_is_three_passes_one_after_the_other():
     method = DERpp(alpha=0.2, beta=0.7)
-    mind = mind_of(method)
-    twin = Twin(mind)
-    outcome = method.loss(mind, TASK, (FIRST, SECOND))
+    memories = memories_of(method)
+    twin = Twin(memories)
+    outcome = method.loss(memories, TASK, (FIRST, SECOND))
     z_t, z_1, z_2 = (twin.network(b.x).logits for b in (TASK, FIRST, SECOND))
     same(outcome.logits, z_t)
-    loss = ce(z_t, TASK.y) + 0.2 * mse(z_1, FIRST.kept["logits"]) + 0.7 * ce(z_2, SECOND.y)
-    twin.check(mind, outcome, loss)
+    loss = ce(z_t, TASK.y) + 0.2 * mse(z_1, FIRST.extra["logits"]) + 0.7 * ce(z_2, SECOND.y)
+    twin.check(memories, outcome, loss)
 
 
 def test_derpp_remembers_the_logits_of_the_training_pass():
     method = DERpp()
-    mind = mind_of(method)
-    expected = copy.deepcopy(mind.working.network).train()(TASK.x).logits
-    outcome = method.loss(mind, TASK, (FIRST, SECOND))
-    kept = method.keepsake(outcome)
+    memories = memories_of(method)
+    expected = copy.deepcopy(memories.working.network).train()(TASK.x).logits
+    outcome = method.loss(memories, TASK, (FIRST, SECOND))
+    kept = method.extra_fields(outcome)
     assert set(kept) == {"logits"}
     assert not kept["logits"].requires_grad
-    mind.working.descend(outcome.loss, 0.5)  # what is kept is from before the update
+    memories.working.backward(outcome.loss)  # what is kept is from before the update
+    memories.working.update(0.5)
     number = torch.arange(7)[:, None, None, None].expand(-1, 2, 6, 6).to(torch.uint8)
-    mind.episodic.remember(x=number, y=TASK.y, **kept)
-    recalled = mind.episodic.recall(5)
+    memories.episodic.remember(x=number, y=TASK.y, **kept)
+    recalled = memories.episodic.recall(5)
     which = recalled["x"][:, 0, 0, 0].long()
     same(recalled["logits"], expected[which].detach())
     assert torch.equal(recalled["y"], TASK.y[which])
@@ -84,12 +100,12 @@ def test_derpp_remembers_the_logits_of_the_training_pass():
 
 def test_only_derpp_keeps_more_than_image_and_label():
     for name, kind in METHODS.items():
-        mind = WORKSHOP.mind(kind())
+        memories = FACTORY.memories(kind())
         outcome = Outcome(torch.zeros(()), torch.zeros(2, CLASSES), [])
         extra = {"logits"} if name == "der++" else set()
-        assert set(kind().keepsake(outcome)) == extra
-        if mind.episodic:
-            assert set(mind.episodic.fields) == {"x", "y"} | extra
+        assert set(kind().extra_fields(outcome)) == extra
+        if memories.episodic:
+            assert set(memories.episodic.fields) == {"x", "y"} | extra
 
 
 # --- CLS-ER
@@ -97,9 +113,9 @@ def test_only_derpp_keeps_more_than_image_and_label():
 
 def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
     method = CLSER(reg=0.4)
-    mind = mind_of(method)
-    twin = Twin(mind)
-    outcome = method.loss(mind, TASK, (FIRST,))
+    memories = memories_of(method)
+    twin = Twin(memories)
+    outcome = method.loss(memories, TASK, (FIRST,))
     z_m = twin.network(FIRST.x).logits  # alone, as the others answer
     z = twin.network(torch.cat([TASK.x, FIRST.x])).logits
     plastic, stable = (twin.slow[name](FIRST.x).logits for name in ("plastic", "stable"))
@@ -110,29 +126,29 @@ def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
         choices.append(bool(better))
     assert 0 < sum(choices) < 5  # both kinds occur
     same(outcome.logits, z[:7])
-    twin.check(mind, outcome, ce(z, torch.cat([TASK.y, FIRST.y])) + 0.4 * mse(z_m, torch.stack(target)))
+    twin.check(memories, outcome, ce(z, torch.cat([TASK.y, FIRST.y])) + 0.4 * mse(z_m, torch.stack(target)))
 
 
 def test_cls_er_memories_that_are_still_equal_agree():
     """So long as the three have the same weights, there is nothing to be consistent about."""
-    mind = WORKSHOP.mind(CLSER())
-    without, whole = (CLSER(reg=reg).loss(mind, TASK, (FIRST,)).loss for reg in (0.0, 100.0))
+    memories = FACTORY.memories(CLSER())
+    without, whole = (CLSER(reg=reg).loss(memories, TASK, (FIRST,)).loss for reg in (0.0, 100.0))
     same(without, whole)
 
 
 def test_cls_er_consolidates_each_memory_at_its_own_rate():
     method = CLSER(r_plastic=1.0, r_stable=0.0, alpha=0.75, ramp=False)
-    mind = mind_of(method)
-    before = {name: m.weights.theta.clone() for name, m in mind.long_term.items()}
-    method.after_step(mind, TASK, method.loss(mind, TASK, ()))
-    assert torch.equal(mind.long_term["stable"].weights.theta, before["stable"])
-    same(mind.long_term["plastic"].weights.theta, 0.75 * before["plastic"] + 0.25 * mind.working.weights.theta)
+    memories = memories_of(method)
+    before = {name: m.weights.theta.clone() for name, m in memories.long_term.items()}
+    method.after_step(memories, TASK, method.loss(memories, TASK, ()))
+    assert torch.equal(memories.long_term["stable"].weights.theta, before["stable"])
+    same(memories.long_term["plastic"].weights.theta, 0.75 * before["plastic"] + 0.25 * memories.working.weights.theta)
     assert method.inference == "stable"
-    *views, beside = method.views(mind, [])
+    *views, beside = method.views(memories, [])
     assert [v.name for v in views] == ["working", "plastic", "stable"]
-    assert (beside.name, beside.memory) == ("stable/working", mind.long_term["stable"])
-    assert torch.equal(beside.statistics, mind.working.weights.statistics)
-    assert not torch.equal(beside.statistics, mind.long_term["stable"].weights.statistics)
+    assert (beside.name, beside.memory) == ("stable/working", memories.long_term["stable"])
+    assert torch.equal(beside.statistics, memories.working.weights.statistics)
+    assert not torch.equal(beside.statistics, memories.long_term["stable"].weights.statistics)
 
 
 # --- all of them
@@ -145,14 +161,14 @@ def usable(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_with_nothing_to_recall_the_loss_is_the_tasks(name):
     method = usable(name)
-    mind = mind_of(method)
-    twin = Twin(mind)
+    memories = memories_of(method)
+    twin = Twin(memories)
     z = twin.network(TASK.x, masks([START] * 7) if name == "scommer" else None).logits
-    outcome = method.loss(mind, TASK, ())
-    twin.check(mind, outcome, ce(z, TASK.y))
-    method.after_step(mind, TASK, outcome)
-    method.after_epoch(mind, 99)
-    method.after_task(mind)
+    outcome = method.loss(memories, TASK, ())
+    twin.check(memories, outcome, ce(z, TASK.y))
+    method.after_step(memories, TASK, outcome)
+    method.after_epoch(memories, 99)
+    method.after_task(memories, task_images())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -160,12 +176,13 @@ def test_a_step_draws_from_owned_generators_only(name):
     method, everyone = usable(name), torch.get_rng_state()
     ends = []
     for seed in (0, 0, 1):
-        mind = replace(WORKSHOP, seed=seed).mind(method)
+        memories = replace(FACTORY, seed=seed).memories(method)
         for _ in range(3):
-            outcome = method.loss(mind, TASK, (FIRST, SECOND)[: method.draws])
-            mind.working.descend(outcome.loss, 0.1)
-            method.after_step(mind, TASK, outcome)
-        ends.append(torch.cat([t.double().flatten() for t in mind.tensors().values()]))
+            outcome = method.loss(memories, TASK, (FIRST, SECOND)[: method.draws])
+            memories.working.backward(outcome.loss)
+            memories.working.update(0.1)
+            method.after_step(memories, TASK, outcome)
+        ends.append(torch.cat([t.double().flatten() for t in memories.tensors().values()]))
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[0], ends[2])
     assert torch.equal(torch.get_rng_state(), everyone)
@@ -174,7 +191,7 @@ def test_a_step_draws_from_owned_generators_only(name):
 def test_every_generator_of_a_mind_has_a_role_of_its_own():
     states = {}
     for name in METHODS:
-        generators = WORKSHOP.mind(usable(name)).generators()
+        generators = FACTORY.memories(usable(name)).generators()
         assert len({g.initial_seed() for g in generators.values()}) == len(generators)
         states[name] = set(generators)
     assert states["scommer"] == {"episodic", "long_term", "code"}
@@ -183,5 +200,5 @@ def test_every_generator_of_a_mind_has_a_role_of_its_own():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_all_methods_start_from_the_same_weights(name):
-    thetas = [WORKSHOP.mind(usable(n)).working.weights.theta for n in ("sgd", name)]
+    thetas = [FACTORY.memories(usable(n)).working.weights.theta for n in ("sgd", name)]
     assert torch.equal(*thetas)

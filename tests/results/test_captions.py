@@ -8,7 +8,7 @@ from pathlib import Path
 from scommer.analysis.comparison import Difference, compare
 from scommer.analysis.groups import groups
 from scommer.analysis.selection import load_records as load
-from scommer.record import Record, find
+from scommer.runs.record import Record, find
 
 ROOT = Path(__file__).parents[2]
 

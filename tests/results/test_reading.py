@@ -8,8 +8,8 @@ import scipy.stats
 
 from scommer.analysis.comparison import compare
 from scommer.analysis.selection import load_records as load
-from scommer.learner import DIVERGED
-from scommer.presets import preset
+from scommer.engine.learner import DIVERGED
+from scommer.runs.presets import preset
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results.md"

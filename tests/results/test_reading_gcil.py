@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from scommer.analysis.selection import load_records as load
-from scommer.analysis.tables import paper_numbers
 from scommer.data import load as datasets
 from scommer.methods import METHODS
-from scommer.presets import preset
-from scommer.streams import gcil_as_published
+from scommer.paper.gcil_as_published import gcil_as_published
+from scommer.paper.tables import paper_numbers
+from scommer.runs.presets import preset
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results.md"

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.stats
 
 from scommer.analysis.selection import load_records as load
-from scommer.analysis.tables import paper_numbers
+from scommer.paper.tables import paper_numbers
 
 ROOT = Path(__file__).parents[2]
 

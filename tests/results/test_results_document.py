@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scommer.analysis.selection import load_records as load
-from scommer.cli.looking import results
+from scommer.cli.inspect import results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results.md"

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 from scommer.analysis.groups import Group, groups, label
 from scommer.analysis.summary import SETTINGS, names_of
 from scommer.errors import UsageError
-from scommer.record import Record
+from scommer.runs.record import Record
 
 FEW = 5  # pairs: with fewer, an interval rests on the guess that differences are normal
 NAMED = 5  # sets, in a message

@@ -11,8 +11,8 @@ from scommer.analysis.measures import array
 from scommer.analysis.selection import PRESET, changed, changes
 from scommer.errors import UsageError
 from scommer.methods import METHODS
-from scommer.presets import written
-from scommer.record import Record
+from scommer.runs.record import Record
+from scommer.runs.settings import written
 
 NAMES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der++": "DER++", "cls-er": "CLS-ER", "scommer": "SCoMMER"}
 FACTS = ("buffer", "variant", "validation")  # of an experiment, beside stream, method and seed

@@ -7,7 +7,7 @@ last stage.
 import numpy as np
 
 from scommer.errors import UsageError
-from scommer.record import Record
+from scommer.runs.record import Record
 
 
 def last_seen(tasks: list[list[int]], classes: int) -> np.ndarray:

@@ -5,10 +5,11 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from scommer import presets
 from scommer.errors import UsageError, unknown
 from scommer.methods import METHODS
-from scommer.record import Record, find
+from scommer.runs import presets
+from scommer.runs.record import Record, find
+from scommer.runs.settings import parse, written
 
 PRESET = "preset"
 
@@ -82,13 +83,13 @@ def _select(found: dict[Path, Record], condition: str, where: str, known: set[st
     elif "=" not in condition:
         raise UsageError(f"'@{condition}' is not a condition: write @name=value, or @preset")
     else:
-        name, value = presets.parse(condition)
+        name, value = parse(condition)
         if name not in known:
             raise unknown("setting of these runs", name, known)
         held = {folder: facts[name] for folder, r in found.items() if name in (facts := _facts(r))}
         text = condition.partition("=")[2].strip()  # a name may look like a number
         chosen = {folder: found[folder] for folder, v in held.items() if _same(v, value) or v == text}
-        values = sorted({presets.written(v) for v in held.values()})
+        values = sorted({written(v) for v in held.values()})
         there = f"there {name} is {' or '.join(values)}" if held else f"they have no {name}"
     if not chosen:
         raise UsageError(f"no run in {where} meets @{condition}: {there}")
@@ -98,7 +99,7 @@ def _select(found: dict[Path, Record], condition: str, where: str, known: set[st
 def _same(held: Any, wanted: Any) -> bool:
     """Whether a setting has a value, as `--set` would take it."""
     if isinstance(wanted, str):
-        return presets.written(held).lower() == wanted.lower()
+        return written(held).lower() == wanted.lower()
     return isinstance(held, bool) == isinstance(wanted, bool) and held == wanted
 
 
@@ -119,6 +120,6 @@ def changed(record: Record) -> dict[str, Any]:
 def changes(record: Record) -> str:
     """What a run was asked for beside its preset, in words."""
     e = record.experiment
-    found = [f"{name}={presets.written(value)}" for name, value in changed(record).items()]
+    found = [f"{name}={written(value)}" for name, value in changed(record).items()]
     found += [f"variant={e['variant']}"] if e["variant"] != "official" else []
     return ", ".join(found + ([f"validation={e['validation']}"] if e["validation"] else []))

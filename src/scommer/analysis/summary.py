@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from scommer.analysis import measures
-from scommer.record import Record
+from scommer.runs.record import Record
 
 MEASURES = {
     "accuracy": "accuracy",

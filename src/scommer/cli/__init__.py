@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from scommer import __version__
-from scommer.cli import analysing, answering, data, learning, looking
+from scommer.cli import analyse, data, inspect, predict, train
 from scommer.cli.common import console
 from scommer.errors import RunWarning, ScommerError, UsageError
 
@@ -25,11 +25,11 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, and getting them.")
 app.add_typer(data_app, name="data")
 for command in (
-    learning.run, answering.predict, learning.demo, learning.reproduce, looking.show, looking.table,
-    looking.results, analysing.figure, analysing.compare, analysing.report, looking.bench,
+    train.run, predict.predict, train.demo, train.reproduce, inspect.show, inspect.table,
+    inspect.results, analyse.figure, analyse.compare, analyse.report, inspect.bench,
 ):  # fmt: skip
     app.command()(command)
-app.command("list")(looking.list_)
+app.command("list")(inspect.list_)
 data_app.command()(data.get)
 data_app.command()(data.where)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from scommer.compiling import compiled
 from scommer.errors import UsageError
+from scommer.gpu.compiling import compiled
 
 
 class EpisodicMemory:

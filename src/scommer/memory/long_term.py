@@ -7,14 +7,19 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from scommer.beside import Beside, Event
-from scommer.compiling import compiled
-from scommer.layers import BatchNorm
+from scommer.gpu.compiling import compiled
+from scommer.gpu.side_stream import Event, SideStream
 from scommer.memory.working import WorkingMemory
-from scommer.weights import Weights
+from scommer.nn.layers import BatchNorm
+from scommer.nn.weights import Weights
 
 Statistics = Literal["replay", "working", "recalibrated"]
 STATISTICS: tuple[Statistics, ...] = get_args(Statistics)
+
+
+def fitted_decay(steps: float) -> float:
+    """A decay α whose average spans a part of a task of so many steps."""
+    return round(min(0.999, max(0.9, 1 - 5 / steps)), 4)
 
 
 class LongTermMemory:
@@ -25,23 +30,23 @@ class LongTermMemory:
     """
 
     def __init__(self, working: WorkingMemory, generator: torch.Generator) -> None:
-        apart = {id(working.beside): None}  # not copied
-        self.network = copy.deepcopy(working.network, apart).requires_grad_(False).train()
+        shared = {id(working.sink): None}  # not copied
+        self.network = copy.deepcopy(working.network, shared).requires_grad_(False).train()
         self.weights = Weights(self.network, working.weights.half.dtype if working.weights.half is not None else None)
         self.weights.theta.copy_(working.weights.theta)
         self.units, self.generator = working.units, generator
-        self.beside = Beside(self.weights.theta.device)
+        self.side = SideStream(self.weights.theta.device)
         self.step = torch.zeros((), dtype=torch.float32, device=self.weights.theta.device)
 
     @torch.no_grad()
-    def retrieve(self, x: Tensor, since: Event | None = None) -> Tensor:
+    def retrieve(self, x: Tensor, after: Event | None = None) -> Tensor:
         """Structural knowledge of replayed examples, f(x_m; θ_s).
 
-        With the moment `since` when x was ready, a GPU finds it beside whatever was asked of it meanwhile.
+        With the event `after` which x was ready, a GPU computes it alongside what was launched since.
         """
-        with self.beside.working(x, since=since):
+        with self.side.run(x, after=after):
             logits: Tensor = self.network(x).logits
-        self.beside.join(logits)
+        self.side.join(logits)
         return logits
 
     @torch.no_grad()

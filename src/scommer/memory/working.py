@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from scommer.beside import Beside
-from scommer.layers import Conv, Linear, Parts
-from scommer.networks import Keep, Response, units_of
-from scommer.weights import Weights, scatter, views
+from scommer.gpu.gradient_sink import GradientSink
+from scommer.nn.layers import Conv, Linear, Parts
+from scommer.nn.networks import Keep, Response, units_of
+from scommer.nn.weights import Weights, scatter, views
 
 
 class WorkingMemory:
@@ -24,38 +24,55 @@ class WorkingMemory:
         self.network, self.units = network.train(), units_of(network)
         self.weights = Weights(network, half)
         self.parameters = list(network.parameters())
-        self.grad = torch.zeros_like(self.weights.theta)
         self.momentum, self.weight_decay = momentum, weight_decay
-        self.velocity = torch.zeros_like(self.grad) if momentum else None
-        self.places = list(views(self.grad, self.parameters))
-        self.beside = Beside(self.grad.device)  # of the backward pass
-        self.beside.places = {p.data_ptr(): place for p, place in zip(self.parameters, self.places, strict=True)}
+        self._gradient = torch.zeros_like(self.weights.theta)
+        self.velocity = torch.zeros_like(self._gradient) if momentum else None
+        self.sink = GradientSink(self.parameters, list(views(self._gradient, self.parameters)))
         for m in network.modules():
             if isinstance(m, Conv | Linear):
-                m.beside = self.beside
+                m.sink = self.sink
 
     def __call__(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
         response: Response = self.network(x, keep, parts)
         return response
 
-    def descend(self, loss: Tensor, lr: float) -> None:
-        """θ_w ← θ_w - η ∇L, with momentum and weight decay where asked for."""
-        self.beside.delivered.clear()
+    def backward(self, loss: Tensor) -> None:
+        """Compute ∇L. On a GPU, part of it may still be under way on a side stream."""
+        self._backward(loss, self._gradient)
+
+    def _backward(self, loss: Tensor, into: Tensor) -> None:
+        self.sink.reset()
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        delivered = self.beside.delivered
-        here = [i for i, p in enumerate(self.parameters) if p.data_ptr() not in delivered]
-        found = [gradients[i] if gradients[i] is not None else torch.zeros_like(self.places[i]) for i in here]
-        scatter(found, [self.places[i] for i in here])
+        slots, missing = list(views(into, self.parameters)), self.sink.missing()
+        found = [g if (g := gradients[i]) is not None else torch.zeros_like(slots[i]) for i in missing]
+        scatter(found, [slots[i] for i in missing])
+
+    @property
+    def gradient(self) -> Tensor:
+        """∇L as one vector, complete; what is changed in place here is what `update` descends along."""
+        self.sink.side.join()
+        return self._gradient
+
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """The gradient of another loss as one vector; ∇L stays as it is."""
+        self.sink.side.join()
+        other = torch.empty_like(self._gradient)
+        with self.sink.redirected(list(views(other, self.parameters))):
+            self._backward(loss, other)
+        self.sink.side.join()
+        return other
+
+    def update(self, lr: float) -> None:
+        """θ_w ← θ_w - η ∇L, with momentum and weight decay where asked for."""
         first = self.parameters[0]
-        if not self.momentum and not self.weight_decay and delivered[-1:] == [first.data_ptr()]:
+        if not self.momentum and not self.weight_decay and self.sink.ended_with(first):
             # The first layer's gradient comes last: the others need not wait for it.
-            self.beside.join(but_last=True)
-            self.weights.descend(self.grad, lr, slice(first.numel(), None))
-            self.beside.join()
-            self.weights.descend(self.grad, lr, slice(0, first.numel()))
+            self.sink.side.join_all_but_last()
+            self.weights.descend(self._gradient, lr, slice(first.numel(), None))
+            self.sink.side.join()
+            self.weights.descend(self._gradient, lr, slice(0, first.numel()))
             return
-        self.beside.join()
-        direction = self.grad
+        direction = self.gradient
         if self.weight_decay:
             direction.add_(self.weights.theta, alpha=self.weight_decay)
         if self.velocity is not None:

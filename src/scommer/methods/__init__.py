@@ -1,6 +1,6 @@
 """The methods, by name. A new one is a file and a line here, and a preset where its defaults do not do."""
 
-from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View
 from scommer.methods.cls_er import CLSER
 from scommer.methods.derpp import DERpp
 from scommer.methods.er import ER
@@ -17,4 +17,4 @@ METHODS: dict[str, type[Method]] = {
     "scommer": SCoMMER,
 }
 
-__all__ = ["METHODS", "Batch", "Method", "Mind", "Outcome", "View", "Workshop"]
+__all__ = ["METHODS", "Batch", "Memories", "MemoryFactory", "Method", "Outcome", "TaskImages", "View"]

@@ -1,26 +1,26 @@
-"""What every method shares: a mind (the state), a loss, and hooks around the step."""
+"""What every method shares: memories (its state), a loss, and hooks around the step."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from scommer import networks, randomness
-from scommer.beside import Event
+from scommer import randomness
+from scommer.gpu.side_stream import Event
 from scommer.memory import EpisodicMemory, LongTermMemory, WorkingMemory
-from scommer.sparse_coding import SparseCode
-from scommer.training import Training
+from scommer.methods.training import Training
+from scommer.nn import networks
 
 
 class Batch(NamedTuple):
-    """Augmented images [B, C, H, W], labels [B], and what else a memory kept with them."""
+    """Augmented images [B, C, H, W], labels [B], and the extra fields that episodic memory kept with them."""
 
     x: Tensor
     y: Tensor
-    kept: Mapping[str, Tensor] = {}
-    ready: Event | None = None  # on a GPU, when they were there
+    extra: Mapping[str, Tensor] = {}
+    ready: Event | None = None  # on a GPU, the event at which they are there
 
 
 class Outcome(NamedTuple):
@@ -39,36 +39,67 @@ class View(NamedTuple):
     statistics: Tensor
 
 
+@dataclass(frozen=True)
+class TaskImages:
+    """The images of the task just learned, as a method may go over them once more."""
+
+    images: Tensor  # raw, of all tasks
+    labels: Tensor
+    index: Tensor  # those of this task
+    normalise: Callable[[Tensor], Tensor]
+    generator: torch.Generator  # of this task's own draws
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All of them once, shuffled, normalised and not augmented."""
+        order = torch.randperm(len(self.index), generator=self.generator)
+        for part in self.index[order].to(self.images.device).split(size):
+            yield Batch(self.normalise(self.images[part]), self.labels[part])
+
+
+class Part(Protocol):
+    """An object that holds tensors which training changes in place, and may hold a `generator` that it draws from."""
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The live state, by name."""
+
+
 @dataclass
-class Mind:
-    """The memories of a learner. Everything that training changes is a tensor in here, changed in place."""
+class Memories:
+    """The state of a learner. Everything that training changes is a tensor in here, changed in place.
+
+    `parts` and `state` belong to the method: objects that hold tensors, and tensors by name. All of it is saved,
+    resumed, moved between devices, and widened when classes are added.
+    """
 
     working: WorkingMemory
     episodic: EpisodicMemory | None = None
     long_term: dict[str, LongTermMemory] = field(default_factory=dict)
-    code: SparseCode | None = None
+    parts: dict[str, Part] = field(default_factory=dict)
+    state: dict[str, Tensor] = field(default_factory=dict)
 
-    def _parts(self) -> dict[str, Any]:
-        parts = {"working": self.working, "episodic": self.episodic, "code": self.code, **self.long_term}
-        return {name: part for name, part in parts.items() if part is not None}
+    def _all_parts(self) -> dict[str, Part]:
+        episodic: dict[str, Part] = {} if self.episodic is None else {"episodic": self.episodic}
+        return {"working": self.working, **episodic, **self.parts, **self.long_term}
 
-    def follow(self) -> None:
-        """Brings the copies in half precision up to date, after the state was changed from outside."""
+    def sync_half(self) -> None:
+        """Update the half-precision copies of weights after they were changed from outside."""
         for weights in (self.working.weights, *(memory.weights for memory in self.long_term.values())):
-            weights.follow()
+            weights.sync_half()
 
     def tensors(self) -> dict[str, Tensor]:
         """The live state, by name."""
-        return {f"{p}/{name}": t for p, part in self._parts().items() for name, t in part.tensors().items()}
+        own = {f"state/{name}": t for name, t in self.state.items()}
+        return {f"{p}/{name}": t for p, part in self._all_parts().items() for name, t in part.tensors().items()} | own
 
     def generators(self) -> dict[str, torch.Generator]:
         """The generators that a step draws from."""
-        return {p: part.generator for p, part in self._parts().items() if hasattr(part, "generator")}
+        found = {name: getattr(part, "generator", None) for name, part in self._all_parts().items()}
+        return {name: generator for name, generator in found.items() if generator is not None}
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What minds are made from: one raw image, the number of classes, sizes, seed and device."""
+class MemoryFactory:
+    """Makes memories, from one raw image, the number of classes, sizes, seed and device."""
 
     image: Tensor
     classes: int
@@ -76,16 +107,16 @@ class Workshop:
     buffer: int = 200
     seed: int = 0
     device: torch.device | str = "cpu"
-    half: torch.dtype | None = None  # the precision of convolutions, where it is not the full one
-    shared: torch.Generator | None = None  # that all roles draw from, where they do not have their own
-    network: Mapping[str, Any] = field(default_factory=dict)  # what the method's network must know beside its size
+    half: torch.dtype | None = None  # the precision of convolutions, where it is not full
+    shared: torch.Generator | None = None  # drawn from by all roles, where they have none of their own
+    network: Mapping[str, Any] = field(default_factory=dict)  # the method's `network_settings`
 
-    def mind(self, method: "Method") -> Mind:
+    def memories(self, method: "Method") -> Memories:
         """A method's state at the start."""
-        return method.mind(replace(self, network=method.network_settings()))
+        return method.memories(replace(self, network=method.network_settings()))
 
     def working(self) -> WorkingMemory:
-        """A fresh network of the wanted size."""
+        """A new network of the size asked for."""
         t = self.training
         c, h, w = self.image.shape
         network: nn.Module = networks.build(
@@ -95,9 +126,17 @@ class Workshop:
         return WorkingMemory(network.to(self.device), t.momentum, t.weight_decay, self.half)
 
     def episodic(self, **extra: Tensor) -> EpisodicMemory:
-        """A memory of raw images and labels, and what else a method keeps."""
+        """A memory of raw images, labels and extra fields, each given by one example."""
         example = {"x": self.image, "y": torch.zeros((), dtype=torch.int64), **extra}
         return EpisodicMemory(self.buffer, example, self.generator("episodic"))
+
+    def long_term(self, working: WorkingMemory, role: str) -> LongTermMemory:
+        """An average of working memory's weights; `role` names the draws of its own."""
+        return LongTermMemory(working, self.generator(role))
+
+    def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A tensor for `Memories.state`."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def generator(self, role: str) -> torch.Generator:
         """A generator of this experiment's seed, on its device."""
@@ -105,16 +144,19 @@ class Workshop:
 
 
 class Method:
-    """A way to learn a stream. Settings are a frozen dataclass; state lives in the mind.
+    """A way to learn a stream. Settings are a frozen dataclass; state lives in `Memories`.
 
-    A method gives `mind` and `loss`; the hooks do nothing unless it says otherwise. `loss`,
-    `observe` and `after_step` run inside the step: static shapes, no host read, no branch on data.
+    A method gives `memories` and `loss`; the other hooks do nothing unless it overrides them. `loss`, `observe`,
+    `adjust_gradient` and `after_step` run inside the step: static shapes, no host read, no branch on data.
     """
 
+    label: ClassVar[str] = ""  # in tables and figures; empty: its name
+    colour: ClassVar[str] = "#E69F00"  # in figures
     draws: ClassVar[int] = 0  # independent replay batches a step
-    passes: ClassVar[int] = 1  # times that working memory sees each of them
+    passes: ClassVar[int] = 1  # times that working memory processes each of them
     joint: ClassVar[bool] = False  # learns all tasks at once
-    averages: ClassVar[bool] = False  # has memories that average weights, with a decay `alpha`
+
+    # --- before training
 
     @property
     def inference(self) -> str:
@@ -122,33 +164,54 @@ class Method:
         return "working"
 
     def network_settings(self) -> dict[str, Any]:
-        """What its network must know beside its size, to be sparse: those that answer later are built so too."""
+        """What its network must know besides its size, such as the share of active units."""
         return {}
 
-    def mind(self, make: Workshop) -> Mind:
+    def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
+        """Settings of its own that follow the data, where no preset gives them; `steps` is the mean of a task."""
+        return {}
+
+    def plan_warnings(self, training: Training) -> list[str]:
+        """What a user should know before training with these settings."""
+        return []
+
+    def memories(self, factory: MemoryFactory) -> Memories:
         """The state at the start."""
         raise NotImplementedError
 
-    def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+    # --- a step
+
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         """The loss of one step; `recalled` is empty while there is nothing to recall."""
         raise NotImplementedError
 
-    def keepsake(self, outcome: Outcome) -> Mapping[str, Tensor]:
-        """What episodic memory keeps beside image and label."""
+    def observe(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
+        """Note something about the answer; on a GPU, the gradient is computed meanwhile."""
+
+    def extra_fields(self, outcome: Outcome) -> Mapping[str, Tensor]:
+        """What episodic memory keeps of a task batch besides images and labels."""
         return {}
 
-    def observe(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
-        """What a step notes of its answer; the weights change meanwhile."""
+    def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], outcome: Outcome) -> None:
+        """Change `memories.working.gradient` in place, between gradient and update."""
 
-    def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None: ...
+    def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None: ...
 
-    def after_epoch(self, mind: Mind, epoch: int) -> None: ...
+    # --- between steps
 
-    def after_task(self, mind: Mind) -> None: ...
+    def after_epoch(self, memories: Memories, epoch: int) -> None: ...
 
-    def views(self, mind: Mind, calibration: Iterable[Tensor]) -> list[View]:
+    def after_task(self, memories: Memories, images: TaskImages) -> None: ...
+
+    # --- what is evaluated and kept
+
+    def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
         """The memories to evaluate; `calibration` holds batches half recalled, half of the task just learned."""
-        return [View("working", mind.working, mind.working.weights.statistics)]
+        return [View("working", memories.working, memories.working.weights.statistics)]
+
+    def arrays(self, memories: Memories) -> dict[str, Tensor]:
+        """Arrays for the record, besides those that every method leaves."""
+        return {}
 
 
 def interleave(*batches: Batch) -> tuple[Tensor, Tensor]:

@@ -3,16 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from scommer.compiling import compiled
 from scommer.errors import within
+from scommer.gpu.compiling import compiled
 from scommer.memory import LongTermMemory, WorkingMemory
-from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, interleave
+from scommer.memory.long_term import fitted_decay
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, View, interleave
+from scommer.methods.training import Training
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,10 @@ class CLSER(Method):
     alpha: float = 0.999  # decay of both
     ramp: bool = True  # decay grows from 0.5
 
+    label: ClassVar[str] = "CLS-ER"
+    colour: ClassVar[str] = "#CC79A7"
     draws: ClassVar[int] = 1
     passes: ClassVar[int] = 2
-    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "reg")
@@ -40,27 +43,30 @@ class CLSER(Method):
     def inference(self) -> str:
         return "stable"
 
-    def mind(self, make: Workshop) -> Mind:
-        working = make.working()
-        slow = {name: LongTermMemory(working, make.generator(name)) for name in ("plastic", "stable")}
-        return Mind(working, make.episodic(), slow)
+    def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
+        return {"alpha": fitted_decay(steps)}
 
-    def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+    def memories(self, factory: MemoryFactory) -> Memories:
+        working = factory.working()
+        slow = {name: factory.long_term(working, name) for name in ("plastic", "stable")}
+        return Memories(working, factory.episodic(), slow)
+
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         x, y = interleave(*recalled, task, *recalled)  # a pass of the recalled alone, then one of all
         n, m = sum(len(b.y) for b in recalled), len(task.y)
-        z, fired = mind.working(x, parts=(n, m + n) if n else None)
-        slow = [mind.long_term[name].retrieve(b.x, b.ready) for b in recalled for name in ("plastic", "stable")]
+        z, fired = memories.working(x, parts=(n, m + n) if n else None)
+        slow = [memories.long_term[name].retrieve(b.x, b.ready) for b in recalled for name in ("plastic", "stable")]
         return Outcome(_consistent(z, y, slow, n, self.reg), z[n : n + m], [f[n : n + m] for f in fired])
 
-    def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
+    def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
         for name, r in (("plastic", self.r_plastic), ("stable", self.r_stable)):
-            mind.long_term[name].consolidate(mind.working, r, self.alpha, self.ramp)
+            memories.long_term[name].consolidate(memories.working, r, self.alpha, self.ramp)
 
-    def views(self, mind: Mind, calibration: Iterable[Tensor]) -> list[View]:
-        memories: dict[str, WorkingMemory | LongTermMemory] = {"working": mind.working, **mind.long_term}
-        views = [View(name, memory, memory.weights.statistics) for name, memory in memories.items()]
-        # Beside them, the one that answers with working memory's batch-norm statistics.
-        return [*views, View("stable/working", mind.long_term["stable"], mind.working.weights.statistics)]
+    def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
+        networks: dict[str, WorkingMemory | LongTermMemory] = {"working": memories.working, **memories.long_term}
+        views = [View(name, memory, memory.weights.statistics) for name, memory in networks.items()]
+        # And the one that answers, with working memory's batch-norm statistics.
+        return [*views, View("stable/working", memories.long_term["stable"], memories.working.weights.statistics)]
 
 
 @compiled

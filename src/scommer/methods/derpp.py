@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from scommer.compiling import compiled
 from scommer.errors import within
-from scommer.methods.base import Batch, Method, Mind, Outcome, Workshop
+from scommer.gpu.compiling import compiled
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome
 
 
 @dataclass(frozen=True)
@@ -21,23 +21,25 @@ class DERpp(Method):
     alpha: float = 0.1  # α, weight of the stored logits
     beta: float = 0.5  # β, weight of the labels
 
+    label: ClassVar[str] = "DER++"
+    colour: ClassVar[str] = "#009E73"
     draws: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "alpha", "beta")
 
-    def mind(self, make: Workshop) -> Mind:
-        return Mind(make.working(), make.episodic(logits=torch.zeros(make.classes)))
+    def memories(self, factory: MemoryFactory) -> Memories:
+        return Memories(factory.working(), factory.episodic(logits=torch.zeros(factory.classes)))
 
-    def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         batches = (task, *recalled)
         sizes = tuple(len(b.y) for b in batches)
-        z, fired = mind.working(torch.cat([b.x for b in batches]), parts=sizes)  # as separate passes
-        targets = [task.y, recalled[0].kept["logits"], recalled[1].y] if recalled else [task.y]
+        z, fired = memories.working(torch.cat([b.x for b in batches]), parts=sizes)  # as separate passes
+        targets = [task.y, recalled[0].extra["logits"], recalled[1].y] if recalled else [task.y]
         loss = _objective(z, targets, self.alpha, self.beta)
         return Outcome(loss, z[: sizes[0]], [f[: sizes[0]] for f in fired])
 
-    def keepsake(self, outcome: Outcome) -> Mapping[str, Tensor]:
+    def extra_fields(self, outcome: Outcome) -> Mapping[str, Tensor]:
         return {"logits": outcome.logits.detach()}
 
 

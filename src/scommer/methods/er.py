@@ -5,20 +5,22 @@ from typing import ClassVar
 
 from torch.nn.functional import cross_entropy
 
-from scommer.methods.base import Batch, Method, Mind, Outcome, Workshop, interleave
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, interleave
 
 
 @dataclass(frozen=True)
 class ER(Method):
     """One forward pass over the concatenated images, mean cross-entropy."""
 
+    label: ClassVar[str] = "ER"
+    colour: ClassVar[str] = "#0072B2"
     draws: ClassVar[int] = 1
 
-    def mind(self, make: Workshop) -> Mind:
-        return Mind(make.working(), make.episodic())
+    def memories(self, factory: MemoryFactory) -> Memories:
+        return Memories(factory.working(), factory.episodic())
 
-    def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         x, y = interleave(task, *recalled)
-        z, fired = mind.working(x)
+        z, fired = memories.working(x)
         n = len(task.y)
         return Outcome(cross_entropy(z, y), z[:n], [f[:n] for f in fired])

@@ -10,4 +10,6 @@ from scommer.methods.sgd import SGD
 class Joint(SGD):
     """SGD on the union of the tasks."""
 
+    label: ClassVar[str] = "JOINT"
+    colour: ClassVar[str] = "#000000"
     joint: ClassVar[bool] = True

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from scommer.compiling import compiled
 from scommer.errors import within
-from scommer.memory import LongTermMemory
-from scommer.memory.long_term import STATISTICS, Statistics
-from scommer.methods.base import Batch, Method, Mind, Outcome, View, Workshop, interleave
-from scommer.sparse_coding import Coding, SparseCode
+from scommer.gpu.compiling import compiled
+from scommer.memory.long_term import STATISTICS, Statistics, fitted_decay
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View, interleave
+from scommer.methods.training import Training
+from scommer.nn.sparse_coding import Coding, SparseCode
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SCoMMER(Coding, Method):
     """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval
-    joint_batch: bool = False  # one mean CE and one batch-norm over x; else one each for x_m and x_t
+    joint_batch: bool = False  # one mean CE and one batch norm over x; else one each for x_m and x_t
     long_term: bool = True  # off: no long-term memory
     r: float = 0.5  # r, how often working memory is consolidated
     alpha: float = 0.999  # α, decay of long-term memory
@@ -32,8 +32,9 @@ class SCoMMER(Coding, Method):
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
     answer: Literal["long_term", "working"] = "long_term"  # the memory of inference
 
+    label: ClassVar[str] = "SCoMMER"
+    colour: ClassVar[str] = "#D55E00"
     draws: ClassVar[int] = 1
-    averages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup")
@@ -43,47 +44,64 @@ class SCoMMER(Coding, Method):
     def inference(self) -> str:
         return self.answer if self.long_term else "working"
 
-    def mind(self, make: Workshop) -> Mind:
-        working = make.working()
-        slow = {"long_term": LongTermMemory(working, make.generator("coin"))} if self.long_term else {}
-        code = SparseCode(self, working.units, make.classes, make.generator("code"))
-        return Mind(working, make.episodic(), slow, code)
+    def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
+        return {"warmup": int(0.6 * training.epochs), "alpha": fitted_decay(steps)}  # as 30 of the paper's 50 epochs
 
-    def loss(self, mind: Mind, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+    def plan_warnings(self, training: Training) -> list[str]:
+        if training.epochs > self.warmup + 1 or self.dropout == "none":
+            return []
+        return [f"{training.epochs} epochs end within the warm-up of semantic dropout: lower it with --set warmup=…"]
+
+    def memories(self, factory: MemoryFactory) -> Memories:
+        working = factory.working()
+        slow = {"long_term": factory.long_term(working, "coin")} if self.long_term else {}
+        code = SparseCode(self, working.units, factory.classes, factory.generator("code"))
+        return Memories(working, factory.episodic(), slow, parts={"code": code})
+
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         x, y = interleave(*recalled, task)
         n = len(y) - len(task.y)  # x_m comes first
         apart = n > 0 and not self.joint_batch
-        keep = mind.code.keep(y, spared=0 if self.replay_dropout else n) if mind.code else None
-        z, fired = mind.working(x, keep, parts=(n, len(task.y)) if apart else None)
-        z_s = mind.long_term["long_term"].retrieve(recalled[0].x, recalled[0].ready) if n and self.long_term else None
-        loss = _eq_4(z, y, z_s, n, apart, self.gamma)
-        return Outcome(loss, z[n:], [f[n:] for f in fired])
+        keep = _code(memories).keep(y, spared=0 if self.replay_dropout else n)
+        z, fired = memories.working(x, keep, parts=(n, len(task.y)) if apart else None)
+        slow = memories.long_term.get("long_term")
+        z_s = slow.retrieve(recalled[0].x, recalled[0].ready) if slow and n else None
+        return Outcome(_eq_4(z, y, z_s, n, apart, self.gamma), z[n:], [f[n:] for f in fired])
 
-    def observe(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
-        if mind.code:
-            mind.code.count(outcome.fired, task.y)
+    def observe(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
+        _code(memories).count(outcome.fired, task.y)
 
-    def after_step(self, mind: Mind, task: Batch, outcome: Outcome) -> None:
-        for memory in mind.long_term.values():
-            memory.consolidate(mind.working, self.r, self.alpha, self.ramp)
+    def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
+        for memory in memories.long_term.values():
+            memory.consolidate(memories.working, self.r, self.alpha, self.ramp)
 
-    def after_epoch(self, mind: Mind, epoch: int) -> None:
-        if mind.code and epoch > self.warmup:
-            mind.code.refresh_semantic()
+    def after_epoch(self, memories: Memories, epoch: int) -> None:
+        if epoch > self.warmup:
+            _code(memories).refresh_semantic()
 
-    def after_task(self, mind: Mind) -> None:
-        if mind.code:
-            mind.code.refresh_heterogeneous()
-            if self.refresh_at_task_end:
-                mind.code.refresh_semantic()
+    def after_task(self, memories: Memories, images: TaskImages) -> None:
+        _code(memories).refresh_heterogeneous()
+        if self.refresh_at_task_end:
+            _code(memories).refresh_semantic()
 
-    def views(self, mind: Mind, calibration: Iterable[Tensor]) -> list[View]:
-        views = [View("working", mind.working, mind.working.weights.statistics)]
-        for name, memory in mind.long_term.items():  # the chosen statistics first, the others beside it
-            for choice in sorted(STATISTICS, key=lambda c: c != self.statistics):
+    def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
+        views = [View("working", memories.working, memories.working.weights.statistics)]
+        for name, memory in memories.long_term.items():
+            for choice in sorted(STATISTICS, key=lambda c: c != self.statistics):  # the chosen one first
                 label = name if choice == self.statistics else f"{name}/{choice}"
-                views.append(View(label, memory, memory.statistics(choice, mind.working, calibration)))
+                views.append(View(label, memory, memory.statistics(choice, memories.working, calibration)))
         return views
+
+    def arrays(self, memories: Memories) -> dict[str, Tensor]:
+        code = _code(memories)
+        counts = {f"a_g/{l + 1}": a_g for l, a_g in enumerate(code.a_g)}
+        return {name.replace(".", "/"): t for name, t in code.tensors().items()} | counts
+
+
+def _code(memories: Memories) -> SparseCode:
+    code = memories.parts["code"]
+    assert isinstance(code, SparseCode)
+    return code
 
 
 @compiled

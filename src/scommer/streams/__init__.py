@@ -8,7 +8,6 @@ from scommer import data
 from scommer.errors import unknown
 from scommer.streams.class_il import class_il
 from scommer.streams.gcil import gcil
-from scommer.streams.gcil_as_published import gcil_as_published
 from scommer.streams.stream import Stream, Task
 
 # name: (data set, how its stream is made)
@@ -31,4 +30,4 @@ def load(name: str, root: Path | None = None, validation: float = 0.0) -> Stream
     return make(data.load(source, root), validation=validation, name=name)
 
 
-__all__ = ["STREAMS", "Stream", "Task", "class_il", "gcil", "gcil_as_published", "load"]
+__all__ = ["STREAMS", "Stream", "Task", "class_il", "gcil", "load"]

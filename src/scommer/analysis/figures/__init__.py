@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from scommer.analysis.figures import codes, history, matrices, recency, scores, stability, style, tasks
 from scommer.analysis.groups import Group, groups
 from scommer.errors import UsageError, unknown
-from scommer.record import Record
+from scommer.runs.record import Record
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Figure]] = {
     "scores": scores.figure,
@@ -52,18 +52,18 @@ def draw(name: str, records: Sequence[Record]) -> Figure:
     """A figure by its name, of those runs that it can show."""
     check(name, Path(f"{name}.png"))
     sets = groups(records)
-    able = [g for g in sets if not lacking(name, g)]
+    able = [g for g in sets if not why_not(name, g)]
     if not able:
-        raise UsageError(lacking(name, sets[0]))
+        raise UsageError(why_not(name, sets[0]))
     return draw_groups(name, able)
 
 
 def left_out(name: str, records: Sequence[Record]) -> list[str]:
     """The runs that a figure does not show, and why."""
-    return [f"{g.label}: {why}" for g in groups(records) if (why := lacking(name, g))]
+    return [f"{g.label}: {why}" for g in groups(records) if (why := why_not(name, g))]
 
 
-def lacking(name: str, group: Group) -> str:
+def why_not(name: str, group: Group) -> str:
     """Why a figure cannot show a set of runs; nothing where it can."""
     try:
         NEEDS.get(name, bool)(group)

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from scommer.analysis.figures import style
+from scommer.analysis.figures.heatmap import ticks
 from scommer.analysis.figures.tasks import seen_so_far
 from scommer.analysis.groups import Group
-from scommer.analysis.heatmap import ticks
 
 
 def check(group: Group) -> None:

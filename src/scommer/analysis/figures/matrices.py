@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from scommer.analysis.figures.heatmap import heatmaps
 from scommer.analysis.groups import Group
-from scommer.analysis.heatmap import heatmaps
 
 
 def figure(groups: Sequence[Group]) -> Figure:

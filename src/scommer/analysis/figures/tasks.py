@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from scommer.analysis.figures import style
+from scommer.analysis.figures.heatmap import ticks
 from scommer.analysis.groups import Group
-from scommer.analysis.heatmap import ticks
 from scommer.errors import UsageError
 
 COLUMNS = 3

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from scommer.analysis.report.content import contents
 from scommer.errors import UsageError
-from scommer.record import Record
+from scommer.runs.record import Record
 
 ENDINGS = (".html", ".htm")
 

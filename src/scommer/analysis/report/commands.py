@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scommer import presets
 from scommer.methods import METHODS
-from scommer.record import Record
+from scommer.runs import presets
+from scommer.runs.record import Record
+from scommer.runs.settings import written
 from scommer.streams import STREAMS
 
 
@@ -44,7 +45,7 @@ def _again(runs: Sequence[Record]) -> Again:
     usual = presets.settings(e["stream"], e["method"], e["buffer"], e["variant"])
     for name, value in record.settings.items():
         if name in usual and usual[name] != value:
-            words += ["--set", f"{name}={presets.written(value)}"]
+            words += ["--set", f"{name}={written(value)}"]
     words += ["--device", device["type"]] if device.get("type") else []
     words += ["--precision", device["precision"]] if device.get("precision") else []
     strange = [name for name in record.settings if name not in usual] + [n for n in usual if n not in record.settings]

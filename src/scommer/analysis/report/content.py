@@ -22,7 +22,7 @@ from scommer.analysis.report.numbers import (
 from scommer.analysis.report.pictures import Picture, in_figures, pictures
 from scommer.analysis.report.settings import computed, notes, settings, stream_facts
 from scommer.analysis.summary import SETTINGS
-from scommer.record import Record
+from scommer.runs.record import Record
 
 
 @dataclass(frozen=True)

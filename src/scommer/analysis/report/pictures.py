@@ -37,7 +37,7 @@ def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Pic
     made, missing = [], []
     of = {"scores": groups if len(groups) > 1 else [], "codes": [_first(g) for g in chosen]}
     for name in TITLES:
-        found = [(g, figures.lacking(name, g)) for g in of.get(name, chosen)]
+        found = [(g, figures.why_not(name, g)) for g in of.get(name, chosen)]
         missing += [f"{name}, {g.label}: {why}" for g, why in found if why]
         able = [g for g, why in found if not why]
         if name == "codes":

@@ -6,8 +6,8 @@ from typing import Any
 from scommer.analysis.groups import FACTS, NAMES, Group
 from scommer.analysis.report.cells import Cell, Row, Table, number, table, word
 from scommer.analysis.summary import commit_of
-from scommer.presets import written
-from scommer.record import Record
+from scommer.runs.record import Record
+from scommer.runs.settings import written
 
 
 def stream_facts(record: Record) -> list[tuple[str, str]]:

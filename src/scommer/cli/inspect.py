@@ -1,0 +1,298 @@
+"""The commands that look: list, show, table, results and bench."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from scommer.cli.common import DeviceOption, PrecisionOption, console
+from scommer.errors import UsageError
+
+if TYPE_CHECKING:
+    from scommer.runs.record import Record
+
+RESULTS = Path("results")
+
+
+def list_(
+    stream: Annotated[
+        str | None, typer.Argument(help="Show this stream's presets and every setting.", show_default=False)
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Only this method's.")] = None,
+    buffer: Annotated[
+        int | None, typer.Option("--buffer", "-b", help="Presets for this buffer.  [default: 200]")
+    ] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="official or paper.  [default: official]")] = None,
+) -> None:
+    """List streams, methods and presets; with a STREAM, its settings."""
+    from inspect import signature
+
+    from scommer.errors import unknown
+    from scommer.methods import METHODS
+    from scommer.runs import presets
+    from scommer.runs.settings import as_dict, written
+    from scommer.streams import STREAMS
+
+    if method is not None and method not in METHODS:
+        raise unknown("method", method, METHODS)
+    given = {"--method": method, "--buffer": buffer, "--variant": variant}
+    if stream is None and (asked := " ".join(f"{name} {value}" for name, value in given.items() if value is not None)):
+        raise UsageError(f"settings are of a stream: name one, as in `scommer list s-cifar10 {asked}`")
+    if stream is not None:
+        if stream not in STREAMS:
+            raise unknown("stream", stream, STREAMS)
+        buffer, variant = 200 if buffer is None else buffer, variant or "official"
+        for name in [method] if method else METHODS:
+            made, training = presets.resolve(stream, name, buffer, variant)
+            table = Table(
+                "setting",
+                "value",
+                title=f"{stream}, {name}, buffer {buffer}, {variant}",
+                title_justify="left",
+            )
+            for key, value in as_dict(made, training).items():
+                table.add_row(key, written(value))
+            console.print(table)
+        if not presets.has(stream):
+            console.print("There are no presets for it: network, mean, std, warmup and alpha follow its images.")
+        return
+    streams = Table("stream", "data", "tasks", title="Streams", title_justify="left")
+    for name, (source, make) in STREAMS.items():
+        tasks = signature(make).parameters.get("tasks")
+        streams.add_row(name, source, "–" if tasks is None or tasks.default is tasks.empty else str(tasks.default))
+    console.print(streams)
+    methods = Table("method", "what it does", title="Methods", title_justify="left")
+    for name, kind in METHODS.items():
+        methods.add_row(name, (kind.__doc__ or "").strip().splitlines()[0])
+    console.print(methods)
+    cells = Table("stream", *METHODS, title="Presets: buffers with values of their own", title_justify="left")
+    cells.columns[0].overflow = "fold"
+    for name in STREAMS:
+        cells.add_row(name, *(presets.buffers(name, method) for method in METHODS))
+    console.print(cells)
+    console.print("Settings of a cell: scommer list s-cifar10 --method scommer --buffer 200")
+
+
+def show(
+    run_folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run's folder, finished or running; or a folder of runs.", show_default=False
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as it is.")] = False,
+) -> None:
+    """Show a run: its result when finished, how far it is when not. Of several, a line for each.
+
+    Several are those below a folder, or chosen by a pattern in quotes or conditions, as in runs@method=er:
+    `scommer compare --help` tells more.
+    """
+    from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, summary_table
+    from scommer.runs.record import Record
+    from scommer.runs.settings import written
+
+    if run_folder.name == "record.json":
+        run_folder = run_folder.parent
+    if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
+        try:
+            _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to go on") from None
+        return
+    if not (run_folder / "record.json").exists() and (several := _several(run_folder)):
+        if as_json:
+            raise UsageError(f"{run_folder} is no single run: name one for its record")
+        console.print(several)
+        return
+    record = Record.load(run_folder)
+    if as_json:
+        print((run_folder / "record.json").read_text(), end="")
+        return
+    for setting in record.matrices[record.inference]:
+        console.print(matrix_table(record, record.inference, setting))
+    console.print(summary_table(record))
+    for further in (measures_table(record), forgotten_table(record)):
+        if further is not None:
+            console.print(further)
+    settings = Table("setting", "value", title="Settings", title_justify="left")
+    for name, value in record.settings.items():
+        settings.add_row(name, written(value))
+    console.print(settings)
+    t, code = record.times, record.code
+    beside = f" side by side with {t['together'] - 1} more" if t.get("together", 1) > 1 else ""
+    changed = " (with uncommitted changes)" if code["dirty"] else ""
+    lines = [
+        f"stream      {record.stream['name']}, fingerprint {record.stream['fingerprint']}",
+        f"code        {code['commit'] or 'no commit known'}{changed}, sources {code['sources']}",
+        f"device      {record.device['name']} ({record.device['precision']}), torch {record.versions['torch']}",
+        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps{beside}, finished {t['finished']}",
+    ]
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _several(runs: Path) -> Table | None:
+    """A line for each of the runs that are meant, and for those among them that are not finished; None for none."""
+    from scommer.analysis.selection import changes, load_records, places, unfinished
+    from scommer.analysis.summary import SETTINGS
+    from scommer.runs.record import Record, find
+
+    def name_of(folder: Path) -> str:
+        return str(folder.relative_to(runs)) if runs.exists() else folder.name
+
+    here, begun, damaged, records = places(runs), unfinished([runs]), [], []
+    for folder in (folder for place in here for folder in find(place)):
+        try:
+            records.append((name_of(folder), Record.load(folder)))
+        except UsageError:
+            damaged.append(folder)
+    if not here:  # conditions
+        records = [(r.name, r) for r in load_records([runs])]
+    if not records and not begun and not damaged:
+        return None
+    table = Table(*SETTINGS.values(), "minutes", "finished", box=None, header_style="bold underline")
+    for column in table.columns[:3]:
+        column.justify = "right"
+    table.add_column("run, and what was set", overflow="fold")  # to be copied whole
+    for place, r in sorted(records, key=lambda pair: pair[0]):
+        scores = r.scores[r.inference]
+        cells = [f"{scores[s]['accuracy']:.1f}" if s in scores else "–" for s in SETTINGS]
+        name = "\n  ".join(filter(None, (place, changes(r))))
+        table.add_row(*cells, f"{r.times['seconds'] / 60:.1f}", r.times["finished"][:10], name)
+    for folder in begun:
+        try:
+            done, total = json.loads((folder / "progress.json").read_text())["steps"]
+            state = f"{100 * done / total:.0f} %"
+        except (OSError, ValueError, LookupError, TypeError):
+            state = "damaged"
+        table.add_row("–", "–", "–", state, name_of(folder))
+    for folder in damaged:
+        table.add_row("–", "–", "–", "damaged", name_of(folder))
+    return table
+
+
+def _show_progress(p: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(p))
+        return
+    done, total = p["steps"]
+    console.print(
+        f"{p['name']}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p['saved']:,} saved)",
+        soft_wrap=True,
+    )
+    task, epoch = min(p["task"] + 1, p["tasks"]), min(p["epoch"] + 1, p["epochs"])
+    console.print(f"task {task} of {p['tasks']}, epoch {epoch} of {p['epochs']}")
+    for memory, row in p["scores"].items():
+        if "/" not in memory:
+            seen = ", ".join(f"{v:.1f}" for v in (row[: p["task"]] if p["tasks"] > 1 else row))
+            console.print(f"{memory}: Class-IL accuracy after task {p['task']}: {seen}")
+
+
+def table(
+    name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity or variants.", show_default=False)],
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = RESULTS,
+    form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
+    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers for which there is no run yet.")] = False,
+) -> None:
+    """Set our runs beside a table of the paper.
+
+    Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
+    standard deviations (where it gives any) and, where there are several seeds, than two of our own.
+    """
+    from scommer.errors import unknown
+    from scommer.paper import tables
+
+    forms = {"markdown": tables.as_markdown, "csv": tables.as_csv, "latex": tables.as_latex}
+    if form not in (*forms, "terminal"):
+        raise unknown("form", form, (*forms, "terminal"))
+    rows = tables.entries(name, _records(runs))
+    rows = [e for e in rows if e.ours] if only_done else rows
+    if not rows:
+        raise UsageError(f"{runs} has no run of this table: name another folder with --runs, or leave out --done")
+    if form == "terminal":
+        console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
+    else:
+        print(forms[form](rows), end="")
+
+
+def results(
+    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = RESULTS,
+) -> None:
+    """Print all results as one Markdown document.
+
+    The paper's tables as far as there are runs, the choices of batch-norm statistics, and every run, after what the
+    folder's README.md says of them: `scommer results > docs/results.md`.
+    """
+    from scommer.paper.document import document
+
+    reading, records = runs / "README.md", _records(runs)
+    if not records:
+        raise UsageError(f"{runs} holds no finished run: name another folder with --runs")
+    print(document(records, reading.read_text() if reading.exists() else "", str(runs)), end="")
+
+
+def _records(runs: Path) -> "list[Record]":
+    """The runs of a folder, pattern or condition; none where the usual folder has none yet."""
+    from scommer.analysis.selection import load_records
+    from scommer.runs.record import find
+
+    return load_records([runs]) if runs != RESULTS or find(runs) else []
+
+
+def bench(
+    method: Annotated[str, typer.Option("--method", "-m", help="Whose step.")] = "scommer",
+    network: Annotated[
+        str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
+    ] = None,
+    classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to time for each row.")] = 50,
+    cohorts: Annotated[
+        list[int] | None,
+        typer.Option("--cohorts", min=1, help="Learners side by side; one is always timed.  [default: 1 2 4 8]"),
+    ] = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    levers: Annotated[
+        bool, typer.Option("--levers", help="On a GPU, also leave out in turn each thing that makes a step fast.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
+) -> None:
+    """Time a training step here: alone, side by side, and against its bare convolutions."""
+    from dataclasses import asdict
+
+    from scommer.bench.timing import COHORTS, bench as measure
+    from scommer.device import choose_device, choose_precision, kept_memory
+    from scommer.errors import unknown
+    from scommer.methods import METHODS
+
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    where = choose_device(device)
+    exact = choose_precision(precision, where)
+    chosen = network or ("resnet18" if where.type == "cuda" else "small")
+    sizes = tuple(cohorts) if cohorts else COHORTS
+    with kept_memory(where):
+        measured = measure(
+            method, network=chosen, classes=classes, device=where, precision=exact,
+            steps=steps, cohorts=sizes, levers=levers,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(asdict(measured), indent=1))
+        return
+    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {exact}"
+    table = Table("a step", title=title, title_justify="left")
+    for column in ("ms", "× networks", "× floor", "img/s", "MiB"):
+        table.add_column(column, justify="right")
+    for t in measured.timings:
+        bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions
+        ratios = [f"{t.ms / base:.2f}" if base > 0.01 else "–" for base in bases]
+        table.add_row(t.what, f"{t.ms:.2f}", *ratios, f"{t.images_per_second:,.0f}", f"{t.mib:,.0f}" if t.mib else "–")
+    table.add_section()
+    table.add_row("networks alone", f"{measured.bare_ms:.2f}")
+    table.add_row("convolutions alone (floor)", f"{measured.floor_ms:.2f}")
+    console.print(table)
+    console.print(
+        f"first {'captured ' if where.type == 'cuda' else ''}step after {measured.start_s:.1f} s; "
+        f"{measured.tested:,} test images scored by {measured.views} memories in {measured.score_s:.2f} s"
+    )

@@ -1,0 +1,293 @@
+"""The commands that train: run, demo and reproduce."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console
+from scommer.errors import ScommerError, UsageError
+
+if TYPE_CHECKING:
+    from scommer.paper.reproduce import Wanted
+    from scommer.streams import Stream
+
+
+def run(
+    stream: Annotated[
+        str,
+        typer.Argument(
+            help="What to learn: see `scommer list`; or a folder that has a folder of images for each class.",
+            show_default=False,
+        ),
+    ],
+    method: Annotated[str, typer.Option("--method", "-m", help="How to learn it.")] = "scommer",
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 200,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", "-s", help="Of the initial weights and all draws; the stream stays the same.  [default: 0]"
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seeds", help="Several seeds side by side: --seeds 0 1 2.", show_default=False),
+    ] = None,
+    variant: Annotated[
+        str, typer.Option("--variant", help="official: as published; paper: the text read literally.")
+    ] = "official",
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", help="Passes over each task (default: the preset's).")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Override a hyperparameter; may be repeated. `scommer list s-cifar10` shows them.",
+        ),
+    ] = None,
+    validation: Annotated[
+        float,
+        typer.Option(
+            "--validation",
+            help="Hold out this share of the training images and score on it, not on the test images.",
+        ),
+    ] = 0.0,
+    tasks: Annotated[
+        int | None,
+        typer.Option("--tasks", help="Of a folder of images: tasks to split its classes into (default: half as many)."),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", help="Of a folder of images: pixels to scale them to, cropped to a square.")
+    ] = None,
+    out: OutOption = Path("runs"),
+    data: DataOption = None,
+    device: DeviceOption = None,
+    save_weights: Annotated[
+        bool, typer.Option("--save-weights", help="Keep the final weights as weights.safetensors.")
+    ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Begin anew, even if it is finished or half done; leave this out to go on."),
+    ] = False,
+    precision: PrecisionOption = None,
+    no_capture: Annotated[
+        bool, typer.Option("--no-capture", help="On a GPU, launch kernels one by one, not each step as one CUDA graph.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Save and stop after this long; the same command goes on.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", help="Curves while it runs: tensorboard, wandb or mlflow (optional extras).")
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
+    ] = 300.0,
+) -> None:
+    """Learn a stream and leave a record.
+
+    The same command takes up a stopped run where it was, and shows a finished one.
+
+    Such as:
+
+    - `scommer run s-digits --method er --buffer 50`
+
+    - `scommer run s-cifar10 --buffer 200 --seed 1 --set r=0.4`
+
+    - `scommer run s-cifar10 --seeds 0 1 2`
+
+    - `scommer run photos --tasks 5 --size 32 --save-weights`
+    """
+    from scommer.analysis.summary import matrix_table, seeds_table, summary_table
+    from scommer.runs import runner
+    from scommer.runs.experiment import Experiment
+    from scommer.runs.progress import watch_for
+    from scommer.runs.settings import parse
+    from scommer.streams import STREAMS, Stream
+
+    overrides = dict(parse(s) for s in settings or [])
+    if epochs is not None:
+        if "epochs" in overrides:
+            raise UsageError("give --epochs or --set epochs=…, not both")
+        overrides["epochs"] = epochs
+    if seeds and seed is not None:
+        raise UsageError("give --seed or --seeds, not both")
+    learned: str | Stream = stream
+    if stream not in STREAMS and ("/" in stream or stream == "~" or Path(stream).is_dir()):
+        learned, validation = _of_folder(Path(stream), tasks, size, validation), 0.0
+    elif tasks is not None or size is not None:
+        raise UsageError("--tasks and --size are for a folder of images")
+    wanted = [Experiment(learned, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
+    failure = None
+    try:
+        with _stoppable():
+            records = runner.run_together(
+                wanted, out=out, data=data, device=device, watch=watch_for(console),
+                checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
+                precision=precision, capture=not no_capture, minutes=minutes, log=log,
+            )  # fmt: skip
+    except runner.Failed as e:  # those that did not fail are shown
+        records, failure = e.records, e
+    records = list({r.name: r for r in records}.values())
+    for record in records:
+        console.print(matrix_table(record, record.inference))
+        console.print(summary_table(record))
+        console.print(f"record: {out / record.name}", soft_wrap=True)
+    if len(records) > 1:
+        console.print(seeds_table(records))
+    if failure:
+        raise failure
+
+
+def _of_folder(folder: Path, tasks: int | None, size: int | None, validation: float) -> "Stream":
+    """A folder of images as a stream."""
+    from scommer.data import from_folder
+    from scommer.streams import STREAMS, class_il
+
+    with console.status("reading images"):
+        data = from_folder(folder, size=size)
+    name = f"folder-{data.name}" if data.name in STREAMS else data.name
+    count = max(1, data.num_classes // 2) if tasks is None else tasks
+    return class_il(data, count, validation=validation, name=name)
+
+
+def demo(
+    out: OutOption = Path("runs/demo"),
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 30,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Of the initial weights and all draws.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if it was done before.")] = False,
+) -> None:
+    """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
+    import torch
+
+    from scommer.analysis import figures
+    from scommer.analysis.figures.heatmap import heatmaps
+    from scommer.analysis.summary import matrix_table, side_by_side, summary_table
+    from scommer.runs.experiment import Experiment
+    from scommer.runs.progress import watch_for
+    from scommer.runs.runner import run_together
+
+    torch.set_num_threads(1)  # little slower with so small a network, much faster where others work
+    console.print("Five tasks of two digits each, one after the other; nothing is seen again but what memory keeps.\n")
+    wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
+    with _stoppable():
+        records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
+    scommer, sgd, er = records
+    console.print(matrix_table(scommer, scommer.inference))
+    console.print(summary_table(scommer))
+    console.print(side_by_side(records))
+    console.print("One seed: another may end some points higher or lower (`--seed 1`).", highlight=False)
+    panels = [("SGD", sgd.matrix()), ("ER", er.matrix()),
+              ("SCoMMER, working", scommer.matrix("working")), ("SCoMMER, long-term", scommer.matrix())]  # fmt: skip
+    picture = out / "accuracy.png"
+    figures.save(heatmaps(panels), picture)
+    console.print(f"heatmaps of the accuracy matrices: {picture}", soft_wrap=True)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity or variants.", show_default=False)],
+    seeds: Annotated[list[int] | None, typer.Option("--seeds", help="Seeds of every run.  [default: 0 1 2]")] = None,
+    streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
+    ] = None,
+    buffers: Annotated[
+        list[int] | None, typer.Option("--buffer", "-b", help="Only this buffer; may be repeated.")
+    ] = None,
+    results: Annotated[Path, typer.Option("--runs", help="Folder of the runs, done and to be done.")] = Path("results"),
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Stop cleanly after this long; the same command goes on.")
+    ] = None,
+    together: Annotated[int, typer.Option("--together", min=1, help="Runs side by side.")] = 4,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and how long they may take.")] = False,
+    data: DataOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+) -> None:
+    """Run what a table of the paper still misses, in as many sittings as it takes.
+
+    Runs with about as many steps to go are run side by side; what an earlier sitting has begun comes first.
+
+    Such as:
+
+    - `scommer reproduce main --dry-run`
+
+    - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
+    """
+    from scommer.device import choose_device, choose_precision
+    from scommer.methods import METHODS
+    from scommer.paper import reproduce as sittings
+    from scommer.runs.progress import watch_for
+    from scommer.runs.runner import check_minutes
+    from scommer.runs.settings import written
+
+    check_minutes(minutes)
+    choose_precision(precision, choose_device(device))
+    todo = sittings.wanted(
+        name, seeds or [0, 1, 2], results, data,
+        streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,
+    )  # fmt: skip
+    table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
+    for column in table.columns:
+        column.overflow = "fold"  # a setting is shown whole
+    for w in todo:
+        e = w.experiment
+        variant = {} if e.variant == "official" else {"variant": e.variant}
+        changes = ", ".join(f"{k}={written(v)}" for k, v in {**variant, **e.settings}.items())
+        buffer = str(e.buffer) if METHODS[e.method].draws else "–"
+        state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
+        steps = f"{w.steps:,}" if w.steps else "–"
+        table.add_row(str(e.stream), e.method, buffer, str(e.seed), changes, steps, state)
+    missing = [w for w in todo if not w.done]
+    if dry_run:
+        console.print(table)
+    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
+    if dry_run or not missing:
+        return
+    with _stoppable():
+        finished = sittings.run_missing(
+            todo, results, together=together, minutes=minutes, data=data, device=device,
+            precision=precision,
+            watch=watch_for(console), say=lambda line: console.print(line, markup=False, soft_wrap=True),
+        )  # fmt: skip
+    console.print(f"{finished} runs finished, {len(missing) - finished} to go")
+
+
+def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
+    """How many runs and steps, and how long they may take here, or on the device of the runs that are there."""
+    from scommer.device import choose_device, device_facts
+    from scommer.paper.reproduce import pace
+    from scommer.runs.progress import clock
+
+    said = f"{len(missing)} to go"
+    if not all(w.steps for w in missing):
+        return f"{said}; their steps are counted where the data is: scommer data get"
+    left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
+    said += f", {left:,} steps"
+    if missing and (found := pace(results, here)):
+        of, where = found
+        seconds = sum(w.left * of(w.experiment.method) for w in missing) / 1000
+        said += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms a step"
+        said += f" on {where}" if where != here else ""
+    return said
+
+
+class Stopped(ScommerError):
+    """A run was stopped on request."""
+
+    exit_code = 130
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Lets the message of a stopped run through, which the parser would keep to itself."""
+    from scommer.runs.runner import Interrupted
+
+    try:
+        yield
+    except Interrupted as e:
+        raise Stopped(str(e)) from None

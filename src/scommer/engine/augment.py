@@ -1,0 +1,64 @@
+"""Whole-batch crop, flip and normalise: one gather, no loop."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from scommer.gpu.compiling import compiled
+
+
+class Augment:
+    """Random crop out of `pad` zero pixels, random horizontal flip, then (x - mean) / std."""
+
+    def __init__(
+        self,
+        pad: int,
+        flip: bool,
+        mean: Sequence[float],  # by channel or one for all, of pixels in 0 … 1
+        std: Sequence[float],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.pad, self.flip, self.dtype = pad, flip, dtype
+        self.mean = torch.tensor(mean, device=device)[:, None, None]
+        self.std = torch.tensor(std, device=device)[:, None, None]
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Augments and normalises raw images [B, C, H, W]."""
+        u = None
+        if self.pad or self.flip:
+            u = torch.rand(3, len(images), generator=generator, device=images.device)
+        return _augment(images, u, self.pad, self.flip, self.mean, self.std, self.dtype)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Normalises raw images, unchanged otherwise: how test images are seen."""
+        return _normalise(images, self.mean, self.std, self.dtype)
+
+
+@compiled
+def _augment(
+    images: Tensor, u: Tensor | None, pad: int, flip: bool, mean: Tensor, std: Tensor, dtype: torch.dtype
+) -> Tensor:
+    return _normalise(images if u is None else _shift(images, u, pad, flip), mean, std, dtype)
+
+
+def _normalise(images: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
+    x = images.float() / 255 if images.dtype == torch.uint8 else images
+    return ((x - mean) / std).to(dtype)
+
+
+def _shift(images: Tensor, u: Tensor, pad: int, flip: bool) -> Tensor:
+    """Crops out of the padded image, some flipped, from uniform draws [3, B]."""
+    b, _, h, w = images.shape
+    device = images.device
+    offset = (u[:2] * (2 * pad + 1)).long()[:, :, None]
+    rows = offset[0] + torch.arange(h, device=device)  # [B, H]
+    cols = torch.arange(w, device=device).expand(b, w)
+    if flip:
+        cols = torch.where(u[2, :, None] < 0.5, w - 1 - cols, cols)
+    cols = offset[1] + cols
+    padded = F.pad(images, (pad,) * 4)
+    sample = torch.arange(b, device=device)[:, None, None]
+    return padded[sample, :, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,135 @@
+"""Accuracy matrices R[t, i] and what follows from them, in percent."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scommer.engine.augment import Augment
+from scommer.errors import RunError
+from scommer.methods import View
+from scommer.streams import Stream
+
+BINS = 15  # of confidence
+BATCH = 800  # images of 32 × 32 that are answered at once
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one memory scores on all of a stream's test sets at one moment, and how it got there."""
+
+    class_il: np.ndarray  # [T] accuracy among all classes
+    task_il: np.ndarray  # [T] accuracy among the task's own classes
+    class_accuracy: np.ndarray  # [C], NaN for a class without test images
+    class_probability: np.ndarray  # [C] mean softmax over the test images of all tasks
+    reliability: np.ndarray  # [BINS, 3] images, summed confidence, hits by confidence
+    activity: list[np.ndarray]  # a stage: [C, N] how many test images of each class activate each unit
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as named arrays."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "activity"}
+        return plain | {f"activity.{l + 1}": a for l, a in enumerate(self.activity)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Scores":
+        """The inverse of `arrays`."""
+        stages = sorted((k for k in arrays if k.startswith("activity.")), key=lambda k: int(k.split(".")[1]))
+        plain = {k: a for k, a in arrays.items() if k not in stages}
+        return cls(**plain, activity=[arrays[k] for k in stages])
+
+
+@torch.no_grad()
+def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment: Augment) -> Scores:
+    """Scores a memory on all test images in one pass."""
+    logits, activity = _respond(view, images, labels, augment, stream.data.num_classes)
+    if not torch.isfinite(logits).all():
+        raise RunError(f"the {view.name} memory answers with NaN: lower the learning rate")
+    hit = logits.argmax(1) == labels  # among all classes, seen or not
+    class_il, task_il = [], []
+    for task in stream.tasks:
+        test, classes = task.test.to(labels.device), torch.tensor(task.classes, device=labels.device)
+        class_il.append(hit[test].double().mean())
+        within = classes[logits[test][:, classes].argmax(1)]
+        task_il.append((within == labels[test]).double().mean())
+    n = torch.bincount(labels, minlength=stream.data.num_classes)
+    by_class = torch.zeros(len(n), dtype=torch.float64, device=labels.device)
+    by_class.index_add_(0, labels, hit.double())
+    p = logits.softmax(1)
+    seen = torch.cat([task.test for task in stream.tasks]).unique().to(labels.device)
+    return Scores(
+        class_il=100 * torch.stack(class_il).cpu().numpy(),
+        task_il=100 * torch.stack(task_il).cpu().numpy(),
+        class_accuracy=100 * (by_class / n).cpu().numpy(),
+        class_probability=p[seen].double().mean(0).cpu().numpy(),
+        reliability=_reliability(p[seen].amax(1), hit[seen]),
+        activity=[a.cpu().numpy() for a in activity],
+    )
+
+
+def at_once(images: Tensor) -> int:
+    """How many images are answered at once: fewer of larger ones."""
+    return min(BATCH, max(1, BATCH * 32**2 // images.shape[2:].numel()))
+
+
+def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> tuple[Tensor, list[Tensor]]:
+    """Logits of all images, and class-wise counts of active units."""
+    network = view.memory.network.eval()
+    logits, activity = (
+        [],
+        [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
+    )
+    size = at_once(images)
+    with view.memory.weights.borrowing(view.statistics):
+        for x, y in zip(images.split(size), labels.split(size), strict=True):
+            z, fired = network(augment.normalise(x))
+            logits.append(z.float())
+            for a, f in zip(activity, fired, strict=True):
+                a.index_add_(0, y, f.int())
+    network.train()
+    return torch.cat(logits), activity
+
+
+def _reliability(confidence: Tensor, hit: Tensor) -> np.ndarray:
+    bins = (confidence * BINS).long().clamp(max=BINS - 1)
+    rows = torch.stack([torch.ones_like(confidence), confidence, hit.float()], 1).double()
+    table = torch.zeros(BINS, 3, dtype=torch.float64, device=rows.device).index_add_(0, bins, rows)
+    return table.cpu().numpy()
+
+
+def average_accuracy(r: np.ndarray) -> float:
+    """Mean over tasks at the end: 1/T Σ_i R[T, i]. On GCIL's nested test sets, its published score."""
+    return float(r[-1].mean())
+
+
+def last_accuracy(r: np.ndarray) -> float:
+    """R[T, T]: in GCIL, plain accuracy over all classes seen."""
+    return float(r[-1, -1])
+
+
+def forgetting(r: np.ndarray) -> float:
+    """How much was lost since the best moment: 1/(T-1) Σ_{i<T} (max_{t<T} R[t, i] - R[T, i])."""
+    return float((r[:-1, :-1].max(0) - r[-1, :-1]).mean())
+
+
+def backward_transfer(r: np.ndarray) -> float:
+    """How later tasks changed earlier ones: 1/(T-1) Σ_{i<T} (R[T, i] - R[i, i])."""
+    return float((r[-1, :-1] - r.diagonal()[:-1]).mean())
+
+
+def forward_transfer(r: np.ndarray, untrained: np.ndarray) -> float:
+    """How earlier tasks helped before learning: 1/(T-1) Σ_{i>1} (R[i-1, i] - b_i), b_i untrained."""
+    return float((r.diagonal(1) - untrained[1:]).mean())
+
+
+def summary(r: np.ndarray, untrained: np.ndarray, kind: str) -> dict[str, float]:
+    """The measures that a matrix allows: all for a sequence of tasks, the end for training at once."""
+    measures = {"accuracy": average_accuracy(r)}
+    if kind == "gcil":
+        measures["last"] = last_accuracy(r)
+    if len(r) == r.shape[1] > 1:
+        measures["forgetting"] = forgetting(r)
+        measures["backward_transfer"] = backward_transfer(r)
+        if kind != "gcil":  # there the next test set has all that was learned before
+            measures["forward_transfer"] = forward_transfer(r, untrained)
+    return measures

@@ -1,0 +1,296 @@
+"""The one training loop: task > epoch > step."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scommer import randomness
+from scommer.device import Precision
+from scommer.engine.augment import Augment
+from scommer.engine.evaluate import Scores, evaluate
+from scommer.errors import RunError, UsageError
+from scommer.gpu.capture import Step, captured
+from scommer.gpu.side_stream import SideStream, record_event
+from scommer.methods import Batch, MemoryFactory, Method, TaskImages, View
+from scommer.methods.training import Training
+from scommer.streams import Stream
+
+Moment = Literal["step", "epoch", "task"]
+DIVERGED = 5  # times the loss of guessing; epochs of runs that go well stay below half of that
+POSITION = ("task", "epoch", "batch", "offered", "curve")  # plain values of a learner's state
+
+
+class Learner:
+    """A method learning a stream. `learn` yields after every step, epoch and task.
+
+    At each yield the learner is whole: `state` holds all that is needed to go on from there, to the bit.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        method: Method,
+        training: Training,
+        *,
+        buffer: int = 200,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        precision: Precision = "fp32",
+        capture: bool = True,
+        earlier: int = 0,
+    ) -> None:
+        """`earlier` tasks were learned by others, whose state is taken up before this one learns."""
+        self.stream, self.method, self.training, self.seed = stream, method, training, seed
+        self.earlier = earlier
+        self.device, self.precision = torch.device(device), precision
+        half = torch.bfloat16 if precision == "bf16" else None
+        data = stream.data
+        _check_channels(training, data.image_shape[0])
+        self.augment = Augment(
+            training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32
+        )
+        self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
+        self.phases = stream.phases(method.joint)
+        self.augmenting = randomness.generator(seed, "augment", self.device)
+        # On a GPU all draw from one: each generator of a graph costs two launches a step.
+        one = self.augmenting if self.device.type == "cuda" else None
+        factory = MemoryFactory(data.train_images[0], data.num_classes, training, buffer, seed, self.device, half, one)
+        self.memories = factory.memories(method)
+        self.ordering = randomness.generator(seed, "order")
+        self.lane = SideStream(self.device, urgent=True)  # learners side by side do not wait for each other
+        self.meanwhile = SideStream(self.device)  # of what needs no gradient
+        self.take: Step = self.step
+        if capture and self.device.type == "cuda":
+            self.take = captured(self.step, {self.augmenting, *self.memories.generators().values()})
+        # position
+        self.task = self.epoch = self.batch = 0
+        self.offered = 0  # examples that episodic memory was offered
+        self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
+        # what is left behind
+        self.loss = torch.zeros((), dtype=torch.float64, device=self.device)  # summed over this epoch
+        self.curve: list[float] = []  # mean loss of each epoch
+        self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
+        self.untrained: Scores | None = None
+
+    # --- the loop
+
+    def learn(self) -> Iterator[Moment]:
+        """Trains from the present position to the end of the stream."""
+        moments = self._learn()
+        while True:
+            with self.lane.run():
+                reached = next(moments, None)
+            if reached != "step":
+                self.lane.join()
+            if reached is None:
+                return
+            yield reached
+
+    def _learn(self) -> Iterator[Moment]:
+        if self.untrained is None and len(self.test_images):
+            self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
+        while self.task < len(self.phases):
+            while self.epoch < self.training.epochs:
+                if self.batch == 0:
+                    self._begin_epoch()
+                while self.batch < self.batches:
+                    self._next_step()
+                    yield "step"
+                self._end_epoch()
+                yield "epoch"
+            self.method.after_task(self.memories, self._task_images())
+            self.score()
+            self.task, self.epoch = self.task + 1, 0
+            yield "task"
+
+    @property
+    def size(self) -> int:
+        """Images a step of this task (of the last one when all are learned)."""
+        return min(self.training.batch, len(self.phases[min(self.task, len(self.phases) - 1)]))
+
+    @property
+    def batches(self) -> int:
+        """Steps an epoch of this task."""
+        return self.steps_per_epoch(self.task)
+
+    def steps_per_epoch(self, task: int) -> int:
+        """Steps an epoch of any task."""
+        return self.training.steps(len(self.phases[task]))
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The task and the epoch that it is in, from 1."""
+        return min(self.task + 1, len(self.phases)), min(self.epoch + 1, self.training.epochs)
+
+    @property
+    def known(self) -> int:
+        """How many tasks it has learned."""
+        return self.task if not self.method.joint else len(self.stream.tasks)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Steps done and steps in all."""
+        each = [self.steps_per_epoch(t) for t in range(len(self.phases))]
+        done = sum(each[: self.task]) * self.training.epochs
+        if self.task < len(each):
+            done += self.epoch * each[self.task] + self.batch
+        return done, sum(each) * self.training.epochs
+
+    def _begin_epoch(self) -> None:
+        phase = self.phases[self.task]
+        self.order = phase[torch.randperm(len(phase), generator=self.ordering)].to(self.device)
+
+    def _next_step(self) -> None:
+        index = self.order[self.batch * self.size : (self.batch + 1) * self.size]
+        offer = self.training.offer == "every_epoch" or self.epoch == 0
+        self.take(index, self._recallable(), offer)
+        self.offered += len(index) if offer else 0
+        self.batch += 1
+
+    def _recallable(self) -> int:
+        """How many examples a step replays: known from the count of offers, never read from the device."""
+        if not self.method.draws or self.memories.episodic is None:
+            return 0
+        return min(self.training.replay, self.memories.episodic.held(self.offered))
+
+    def _task_images(self) -> TaskImages:
+        generator = randomness.generator(self.seed, f"after_task/{self.earlier + self.task}")
+        return TaskImages(self.images, self.labels, self.phases[self.task], self.augment.normalise, generator)
+
+    def step(self, index: Tensor, replay: int, offer: bool) -> None:
+        """One step of Algorithm 1: a function of tensors, with no host read and no branch on data."""
+        memories, method = self.memories, self.method
+        raw, y = self.images[index], self.labels[index]
+        task = Batch(self.augment(raw, self.augmenting), y)
+        recalled = tuple(self._recall(replay) for _ in range(method.draws if replay else 0))
+        ready = record_event(self.device)
+        recalled = tuple(batch._replace(ready=ready) for batch in recalled)
+        outcome = method.loss(memories, task, recalled)
+        with self.meanwhile.run():
+            method.observe(memories, task, outcome)
+            if memories.episodic is not None and offer:
+                memories.episodic.remember(x=raw, y=y, **method.extra_fields(outcome))
+            self.loss.add_(outcome.loss.detach())
+        memories.working.backward(outcome.loss)
+        method.adjust_gradient(memories, recalled, outcome)
+        memories.working.update(self.training.lr)
+        self.meanwhile.join()
+        method.after_step(memories, task, outcome)
+
+    def _recall(self, n: int) -> Batch:
+        assert self.memories.episodic is not None
+        fields = self.memories.episodic.recall(n)
+        return Batch(self.augment(fields.pop("x"), self.augmenting), fields.pop("y"), fields)
+
+    def mean_loss(self) -> float:
+        """Mean loss of this epoch so far; an error if it is not a number any more."""
+        if not self.batch:
+            return self.curve[-1] if self.curve else float("nan")
+        with self.lane.run():
+            loss = self.loss.item() / self.batch
+        if not np.isfinite(loss):
+            raise RunError(
+                f"the loss became {loss} in task {self.task + 1}, epoch {self.epoch + 1}: "
+                f"lower the learning rate (now lr = {self.training.lr}) or check the images for NaN"
+            )
+        return loss
+
+    def divergence(self) -> str | None:
+        """What to say of the last epoch if its loss is far above that of guessing."""
+        guessing = np.log(max(2, self.stream.data.num_classes))
+        if self.curve[-1] <= DIVERGED * guessing:
+            return None
+        return (
+            f"training diverges, to a mean loss of {self.curve[-1]:.1f} in the last epoch where guessing has "
+            f"{guessing:.1f}: lower the learning rate (now lr = {self.training.lr}) or a weight in the loss"
+        )
+
+    def _end_epoch(self) -> None:
+        self.curve.append(self.mean_loss())
+        self.loss.zero_()
+        self.method.after_epoch(self.memories, self.epoch)
+        self.epoch, self.batch = self.epoch + 1, 0
+
+    # --- evaluation
+
+    def score(self) -> None:
+        """Evaluates all memories as they are, where there is anything to test them on."""
+        self.lane.join()
+        if not len(self.test_images):
+            return
+        for view in self.method.views(self.memories, list(self.calibration())):
+            rows = self.scores.setdefault(view.name, [])
+            rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use
+            rows.append(self._evaluate(view))
+
+    def _evaluate(self, view: View) -> Scores:
+        return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment)
+
+    def calibration(self) -> Iterator[Tensor]:
+        """Batches half of episodic memory, half of the task just learned, augmented as in training."""
+        task = min(self.task, len(self.phases) - 1)
+        phase = self.phases[task]
+        held = self.memories.episodic.held(self.offered) if self.memories.episodic else 0
+        n = min(held, len(phase))
+        if not n:
+            return
+        assert self.memories.episodic is not None
+        name = f"calibration/{self.earlier + task}"
+        draw = randomness.generator(self.seed, name)
+        recalled = self.memories.episodic.fields["x"][torch.randperm(held, generator=draw)[:n].to(self.device)]
+        fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:n]].to(self.device)]
+        augmenting = randomness.generator(self.seed, f"{name}/augment", self.device)
+        chunks = -(-n // self.training.replay)
+        for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
+            yield self.augment(torch.cat([a, b]), augmenting)
+
+    # --- going on from a checkpoint
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that is needed to go on from here: tensors, and a few plain values."""
+        self.lane.join()
+        tensors = {f"memories/{name}": t for name, t in self.memories.tensors().items()}
+        tensors |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
+        tensors |= {"order": self.order, "loss": self.loss}
+        rows = {"untrained": [self.untrained] if self.untrained else [], **self.scores}
+        for view, scores in rows.items():
+            for t, row in enumerate(scores):
+                tensors |= {f"scores/{view}/{t}/{k}": torch.from_numpy(a) for k, a in row.arrays().items()}
+        counts = {view: len(scores) for view, scores in rows.items()}
+        return tensors, {**{name: getattr(self, name) for name in POSITION}, "scores": counts}
+
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Takes up a state. The learner must be of the same experiment."""
+        self.lane.join()
+        for name, live in self.memories.tensors().items():
+            live.copy_(tensors[f"memories/{name}"])
+        self.memories.sync_half()
+        for name, g in self._generators().items():
+            g.set_state(tensors[f"generator/{name}"])
+        self.order = tensors["order"].to(self.device)
+        self.loss.copy_(tensors["loss"])
+        for name in POSITION:
+            setattr(self, name, values[name])
+        rows: dict[str, list[Scores]] = {}
+        for view, count in values["scores"].items():
+            rows[view] = []
+            for t in range(count):
+                at = f"scores/{view}/{t}/"
+                arrays = {k.removeprefix(at): v.numpy() for k, v in tensors.items() if k.startswith(at)}
+                rows[view].append(Scores.from_arrays(arrays))
+        self.untrained = next(iter(rows.pop("untrained")), None)
+        self.scores = rows
+
+    def _generators(self) -> dict[str, torch.Generator]:
+        return {"augment": self.augmenting, "order": self.ordering, **self.memories.generators()}
+
+
+def _check_channels(training: Training, channels: int) -> None:
+    for name in ("mean", "std"):
+        n = len(getattr(training, name))
+        if n not in (1, channels):
+            raise UsageError(f"{name} has {n} values, but the images have {channels} channels: give one, or one each")

@@ -1,0 +1,90 @@
+"""All results in one document: the paper's tables as far as there are runs, and every run."""
+
+from collections.abc import Sequence
+
+from scommer.analysis.selection import changes
+from scommer.analysis.summary import SETTINGS, commit_of, mean_std
+from scommer.memory.long_term import STATISTICS
+from scommer.paper import tables
+from scommer.runs.record import Record
+
+TOP = """# Results
+
+*Made by `scommer results{option} > docs/results.md` from the records in `{runs}/`, and the part after this from
+`{runs}/README.md`: change those, not this file.*
+"""
+
+TABLES = """## The paper's tables
+
+Accuracy in percent when all tasks are learned: the mean over tasks, or over the nested test sets of GCIL. Ours is the
+mean ± standard deviation (of a sample) over seeds. A star marks a mean further from the published one than two of its
+standard deviations (where the paper gives any) and, where there are several seeds, than two of our own. Only numbers
+for which there are runs are shown: `scommer table main` shows all, `scommer reproduce main` runs what is missing.
+"""
+
+CHOICES = """## Batch-norm statistics of long-term memory
+
+The same weights with three choices of statistics at inference: of its own passes over recalled images (`replay`, as
+published), of working memory, or measured anew when a task ends ([variants.md](variants.md)); of CLS-ER's stable memory
+with the first two.
+"""
+
+RUNS = """## Every run
+
+Scores are those of the memory that answers. A step's time is that of one learner: the time of the run, divided by its
+steps and by the number of runs side by side; where a record does not tell that number, the run counts as alone.
+"""
+
+
+def document(records: Sequence[Record], reading: str, runs: str = "results") -> str:
+    """Markdown: what was found, in words written by hand, then the numbers."""
+    top = TOP.format(runs=runs, option="" if runs == "results" else f" --runs {runs}")
+    parts = [top, reading, TABLES, *(_paper_table(name, records) for name in tables.TABLES)]
+    return "\n".join([*parts, CHOICES, _choices(records), RUNS, _runs(records)])
+
+
+def _paper_table(name: str, records: Sequence[Record]) -> str:
+    entries = tables.entries(name, records)
+    done = [e for e in entries if e.ours]
+    head = f"### `{name}`: {tables.paper_numbers()[name]['source']}\n\n"
+    head += f"{len(done)} of {len(entries)} numbers have runs.\n"
+    return head + (f"\n{tables.as_markdown(done)}" if done else "")
+
+
+def _cell(record: Record) -> tuple[str, ...]:
+    """A run's stream, method, buffer and changes: all but its seed."""
+    e = record.experiment
+    return e["stream"], e["method"], str(e["buffer"] or "–"), changes(record)
+
+
+def _choices(records: Sequence[Record]) -> str:
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for r in sorted(records, key=_cell):
+        for memory in {view.split("/")[0] for view in r.scores if "/" in view}:
+            for setting in r.scores[memory]:
+                found.setdefault((*_cell(r), setting, memory), []).append(r)
+    rows = []
+    for (*cell, setting, memory), runs in found.items():
+        means = [_mean(runs, memory, choice, setting) for choice in STATISTICS]
+        rows.append([*cell, SETTINGS[setting], str(len(runs)), *means])
+    return tables.markdown(["stream", "method", "buffer", "changes", "setting", "seeds", *STATISTICS], rows)
+
+
+def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> str:
+    """Accuracy of a memory with these statistics: scored under its own name if they are those it answers with."""
+    views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
+    values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
+    return mean_std(values) if values else "–"
+
+
+def _runs(records: Sequence[Record]) -> str:
+    head = ["stream", "method", "buffer", "changes", "seed", "Class-IL", "Task-IL"]
+    head += ["commit", "device", "precision", "minutes", "side by side", "ms a step"]
+    rows = []
+    for r in sorted(records, key=lambda r: (_cell(r), r.experiment["seed"])):
+        by_setting = r.scores[r.inference]
+        scores = [f"{by_setting[s]['accuracy']:.2f}" if s in by_setting else "–" for s in SETTINGS]
+        where = [commit_of(r, 7), r.device["name"], r.device["precision"]]
+        times = [f"{r.times['seconds'] / 60:.1f}", str(r.times.get("together", "–")), f"{r.step_ms:.2f}"]
+        rows.append([*_cell(r), str(r.experiment["seed"]), *scores, *where, *times])
+    return tables.markdown(head, rows)

@@ -1,0 +1,163 @@
+"""Running what a table of the paper still misses, in as many sittings as it takes."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from scommer.errors import NoData, RunError, UsageError, unknown
+from scommer.methods import METHODS
+from scommer.paper import tables
+from scommer.runs.experiment import Experiment, prepare
+from scommer.runs.record import Record, find
+from scommer.runs.run import Watch
+from scommer.runs.runner import TimeUp, check_minutes, run_together
+from scommer.streams import Stream
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that a table needs."""
+
+    experiment: Experiment
+    done: bool
+    steps: int  # 0 where there is no data to count them by
+    left: int  # steps that are still to go
+
+
+def wanted(
+    table: str,
+    seeds: Iterable[int],
+    results: Path,
+    data: Path | None = None,
+    *,
+    streams: Collection[str] = (),
+    methods: Collection[str] = (),
+    buffers: Collection[int] = (),
+    listed: bool = False,
+) -> list[Wanted]:
+    """The runs of a table, or of its part with these streams, methods and buffers.
+
+    They come in the paper's order, one seed after the other. Where they are only to be `listed`, no data is needed.
+    """
+    needed = sorted(tables.experiments(table, seeds), key=lambda e: e.seed)
+    needed = _part(needed, "stream", streams, lambda e: str(e.stream))
+    needed = _part(needed, "method", methods, lambda e: e.method)
+    if buffers and not any(METHODS[e.method].draws for e in needed):
+        raise UsageError(f"{' and '.join(methods)} {'have' if len(methods) > 1 else 'has'} no buffer: leave it out")
+    needed = _part(needed, "buffer", [str(b) for b in buffers], _buffer)
+    records = [Record.load(folder) for folder in find(results)]
+    loaded: dict[tuple[str, float], Stream] = {}
+    made = []
+    for e in needed:
+        done = tables.is_done(e, records)
+        try:
+            plan = prepare(e, data, loaded)
+        except NoData:
+            if not listed:
+                raise
+            made.append(Wanted(e, done, 0, 0))
+            continue
+        t = plan.training
+        steps = sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
+        made.append(Wanted(e, done, steps, 0 if done else steps - _steps_saved(results / plan.name)))
+    return made
+
+
+def _part(
+    needed: list[Experiment], what: str, chosen: Collection[str], of: Callable[[Experiment], str]
+) -> list[Experiment]:
+    there = {of(e) for e in needed}
+    for name in chosen:
+        if name not in there:
+            raise unknown(f"{what} for this part of the table", name, there)
+    return [e for e in needed if not chosen or of(e) in chosen]
+
+
+def _buffer(experiment: Experiment) -> str:
+    return str(experiment.buffer) if METHODS[experiment.method].draws else "none"
+
+
+def _steps_saved(folder: Path) -> int:
+    """How far a run came that is not finished."""
+    try:
+        return int(json.loads((folder / "progress.json").read_text())["saved"])
+    except (OSError, ValueError, LookupError, TypeError):  # nothing saved, or damaged
+        return 0
+
+
+def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
+    """How many ms a step of one learner of a method took, in the middle of the runs on a device, and which that is.
+
+    It is the one named `here`, or else the one that most runs are from; None where there are none. A method that has
+    no runs counts as one in the middle of all.
+    """
+    times: dict[str, list[tuple[str, float]]] = {}
+    for folder in find(results):
+        record = Record.load(folder)
+        times.setdefault(record.device["name"], []).append((record.experiment["method"], record.step_ms))
+    if not times:
+        return None
+    device = here if here in times else max(times, key=lambda name: len(times[name]))
+
+    def of(method: str) -> float:
+        own = [ms for name, ms in times[device] if name == method]
+        return statistics.median(own or [ms for _, ms in times[device]])
+
+    return of, device
+
+
+def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:
+    """Which runs go side by side: those with about as many steps to go, so that none waits for the others' end.
+
+    What was begun comes first, then the first that is missing; a place that is left is given to the nearest in length.
+    """
+    waiting = sorted((w for w in todo if not w.done), key=lambda w: w.left == w.steps)
+    made = []
+    while waiting:
+        n = waiting[0].left
+        near = sorted(waiting, key=lambda w: round(10 * abs(w.left - n) / max(w.left, n, 1)))  # 5 % are nothing
+        made.append(near[:together])
+        waiting = [w for w in waiting if w not in made[-1]]
+    return made
+
+
+def run_missing(
+    todo: Sequence[Wanted],
+    results: Path,
+    *,
+    together: int = 4,
+    minutes: float | None = None,
+    data: Path | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    watch: Watch | None = None,
+    say: Callable[[str], None] = print,
+) -> int:
+    """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
+    check_minutes(minutes)
+    end = inf if minutes is None else time.monotonic() + 60 * minutes
+    before = len(find(results))
+    for cohort in cohorts(todo, together):
+        left = None if end == inf else (end - time.monotonic()) / 60
+        if left is not None and left <= 0:
+            break
+        try:
+            run_together(
+                [w.experiment for w in cohort],
+                out=results,
+                data=data,
+                device=device,
+                precision=precision,
+                watch=watch,
+                minutes=left,
+            )
+        except TimeUp as e:
+            say(str(e))
+            break
+        except RunError as e:  # the other cohorts are still worth running
+            say(str(e))
+    return len(find(results)) - before

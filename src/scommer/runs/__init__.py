@@ -1,0 +1,1 @@
+"""An experiment from its settings to its record."""

@@ -1,0 +1,123 @@
+"""How a run shows itself: a live bar in a terminal, plain lines elsewhere."""
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from scommer.engine.learner import Learner, Moment
+from scommer.gpu.capture import EAGER
+from scommer.runs.experiment import Plan
+from scommer.runs.run import Watch
+
+SLOW = EAGER + 2  # steps: the first has no replay, and of the next kind so many come before one is recorded
+COMPILES = "kernels are compiled, a minute or two the first time"  # on a GPU, before the first step
+
+
+class Pace:
+    """Measures how fast a learner goes, and reads its loss now and then: a host read, so never every step.
+
+    It counts from the end of the first steps: most of what is compiled is compiled in them.
+    """
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+
+    def begin(self, learner: Learner, together: int) -> None:
+        self.together = together
+        self.last = time.monotonic()
+        self.start: float | None = None
+        self.first, self.total = learner.steps
+
+    def due(self, learner: Learner) -> bool:
+        """Whether it is time to show something."""
+        now = time.monotonic()
+        if self.start is None:
+            if (done := learner.steps[0]) >= self.first + SLOW:
+                self.start, self.first = now, done
+            return False
+        if now - self.last < self.every:
+            return False
+        self.last = now
+        return True
+
+    def describe(self, learner: Learner) -> str:
+        """Task, epoch, loss, images per second, time left."""
+        done, _ = learner.steps
+        assert self.start is not None  # nothing was due before
+        speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
+        images = speed * learner.size * self.together
+        left = (self.total - done) / speed if speed else 0
+        task, epoch = learner.place
+        return (
+            f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}  "
+            f"loss {learner.mean_loss():.3f}  {images:,.0f} img/s  {clock(left)} left"
+        )
+
+
+def clock(seconds: float) -> str:
+    """1:02:03 or 2:03."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
+
+
+class LiveWatch(Watch):
+    """A progress bar that is redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.pace = console, Pace(0.2)
+
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+        self.pace.begin(learner, together)
+        title = plan.experiment.method + (f" ×{together}" if together > 1 else "")
+        self.bar = Progress(
+            TextColumn(title), BarColumn(None), TextColumn("{task.description}"),
+            console=self.console, transient=True, expand=True,
+        )  # fmt: skip
+        starting = f"starting: {COMPILES}" if learner.device.type == "cuda" else "starting"
+        self.row = self.bar.add_task(starting, total=self.pace.total, completed=self.pace.first)
+        self.bar.start()
+
+    def moment(self, learner: Learner, moment: Moment) -> None:
+        if self.pace.due(learner):
+            self.bar.update(self.row, completed=learner.steps[0], description=self.pace.describe(learner))
+
+    def warn(self, message: str) -> None:
+        self.console.print(f"warning: {message}", markup=False)
+
+    def end(self) -> None:
+        self.bar.stop()
+
+
+class PlainWatch(Watch):
+    """A line every few seconds and at the end of each task."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.pace = console, Pace(10.0)
+
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None:
+        self.pace.begin(learner, together)
+        what = f"resuming {plan.name} at step {self.pace.first:,}" if self.pace.first else f"running {plan.name}"
+        others = f", {together - 1} more beside it" if together > 1 else ""
+        compiles = f" ({COMPILES})" if learner.device.type == "cuda" else ""
+        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}{others}{compiles}")
+
+    def moment(self, learner: Learner, moment: Moment) -> None:
+        if moment == "task":
+            rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
+            seen = ", ".join(f"{view} {row[: learner.known].mean():.2f} %" for view, row in rows.items())
+            self._say(f"after task {learner.task}: mean Class-IL accuracy of tasks seen: {seen}")
+        elif self.pace.due(learner):
+            self._say(self.pace.describe(learner))
+
+    def warn(self, message: str) -> None:
+        self._say(f"warning: {message}")
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def watch_for(console: Console) -> Watch:
+    """A bar where it can be redrawn, lines where not."""
+    return LiveWatch(console) if console.is_terminal else PlainWatch(console)

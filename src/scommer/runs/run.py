@@ -1,0 +1,166 @@
+"""One experiment on its way to a record: taken up, saved, shown, finished."""
+
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from scommer import provenance
+from scommer.device import Precision
+from scommer.engine.learner import Learner, Moment
+from scommer.errors import RunError, RunWarning, ScommerError
+from scommer.files import write_atomically
+from scommer.runs import checkpoint
+from scommer.runs.experiment import Plan
+from scommer.runs.logs import open_log
+from scommer.runs.record import Record
+from scommer.runs.recording import final_weights, record_of
+
+
+class Watch:
+    """What follows a run, or the longest of several side by side. This one says nothing but warnings."""
+
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None: ...
+
+    def moment(self, learner: Learner, moment: Moment) -> None: ...
+
+    def warn(self, message: str) -> None:
+        warnings.warn(message, RunWarning, stacklevel=2)
+
+    def end(self) -> None: ...
+
+
+class Run:
+    """One experiment on its way to a record, taken up from its last checkpoint where there is one."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: torch.device,
+        precision: Precision,
+        watch: Watch,
+        folder: Path | None,
+        capture: bool,
+        log: str | None,
+        fresh: bool = False,
+    ) -> None:
+        e = plan.experiment
+        self.plan, self.watch, self.folder, self.fresh = plan, watch, folder, fresh
+        self.record: Record | None = None
+        self.failure: ScommerError | None = None
+        self.warned = False  # that it diverges
+        self.learner = Learner(
+            plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
+            device=device, precision=precision, capture=capture,
+        )  # fmt: skip
+        self.story: dict[str, Any] = {"started": provenance.now(), "seconds": 0.0, "sources": [provenance.sources()]}
+        if folder and not fresh and (saved := checkpoint.load(folder, watch.warn)):
+            self._take_up(*saved)
+            if self.story["sources"][-1] != provenance.sources():
+                watch.warn("the code has changed since this run was begun: its record will say so")
+                self.story["sources"].append(provenance.sources())
+        self.begun = self.kept = time.monotonic()
+        self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
+        self.saved = self.learner.steps[0]
+        for warning in plan.method.plan_warnings(plan.training):
+            watch.warn(warning)
+
+    def begin(self) -> None:
+        """Shows itself; where it begins anew, what an earlier one left is removed."""
+        if self.folder and self.fresh:
+            try:
+                checkpoint.clear(self.folder)
+                for name in ("record.json", "arrays.npz", "weights.safetensors"):
+                    (self.folder / name).unlink(missing_ok=True)
+            except OSError as e:
+                raise RunError(f"cannot remove {e.filename}: {e.strerror or e}; give another folder with --out") from e
+        self.show()
+
+    def note(self, moment: Moment) -> None:
+        """Logs what a moment brought, the loss of an epoch or accuracies after a task; warns once if it diverges."""
+        learner = self.learner
+        if moment == "epoch" and not self.warned and (trouble := learner.divergence()):
+            self.watch.warn(f"{self.plan.name}, task {learner.task + 1}, epoch {learner.epoch}: {trouble}")
+            self.warned = True
+        if not self.log or moment == "step":
+            return
+        values = {}
+        if moment == "epoch":
+            values["loss"] = learner.curve[-1]
+        else:
+            known = learner.known
+            for view, rows in learner.scores.items():
+                for setting in self.plan.stream.scored_in:
+                    row = getattr(rows[-1], setting)
+                    values[f"{view}/{setting}/mean"] = float(row[:known].mean())
+                    values |= {f"{view}/{setting}/task {i + 1}": float(a) for i, a in enumerate(row[:known])}
+        self.log.scalars(learner.steps[0], values)
+
+    def steps_left(self) -> int:
+        """How many steps are still to go."""
+        done, steps = self.learner.steps
+        return steps - done
+
+    def _take_up(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        for name, here in self._where().items():
+            if values.get(name, here) != here:
+                raise RunError(
+                    f"the run in {self.folder} was begun with --{name} {values[name]}, not {here}: "
+                    f"go on with that, or begin anew with --fresh"
+                )
+        try:
+            self.learner.restore(tensors, values)
+            self.story = {name: values[name] for name in self.story}
+        except (KeyError, RuntimeError) as e:
+            raise RunError(
+                f"the checkpoint in {self.folder} is of another version ({e}): begin anew with --fresh"
+            ) from e
+
+    def told(self) -> dict[str, Any]:
+        """When it was begun, how long it took, by which code, where."""
+        return {**self.story, **self._where(), "seconds": self.story["seconds"] + time.monotonic() - self.begun}
+
+    def _where(self) -> dict[str, str]:
+        return {"device": self.learner.device.type, "precision": self.learner.precision}
+
+    def keep(self) -> None:
+        """Leaves a checkpoint, never of a broken state."""
+        if not self.folder:
+            return
+        self.learner.mean_loss()
+        tensors, values = self.learner.state()
+        checkpoint.save(self.folder, tensors, values | self.told())
+        self.kept, self.saved = time.monotonic(), self.learner.steps[0]
+        self.show()
+
+    def show(self) -> None:
+        """What `scommer show` says of a run that is not finished, and how much of it is saved."""
+        self.shown = time.monotonic()
+        if self.folder:
+            learner = self.learner
+            progress = {
+                "name": self.plan.name,
+                "steps": learner.steps,
+                "saved": self.saved,
+                "task": learner.task,
+                "epoch": learner.epoch,
+                "tasks": len(learner.phases),
+                "epochs": self.plan.training.epochs,
+                "scores": {view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
+            }
+            write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
+
+    def finish(self, weights: bool, together: int) -> None:
+        """Writes the record, and the weights where wanted, and clears away what is no longer needed."""
+        record = record_of(self.plan, self.learner, self.told() | {"together": together})
+        if self.folder:
+            if weights:
+                content = safetensors.torch.save(final_weights(self.learner))
+                write_atomically(self.folder / "weights.safetensors", content)
+            record.save(self.folder)
+            checkpoint.clear(self.folder)
+        self.record = record

@@ -1,0 +1,80 @@
+"""Settings as values: parsed from text, checked against their types, written back."""
+
+import json
+import math
+import re
+import tomllib
+import types
+from dataclasses import asdict, fields
+from numbers import Real
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from scommer.errors import UsageError
+from scommer.methods import Method
+from scommer.methods.training import Training
+
+
+def setting_types(kind: type) -> dict[str, Any]:
+    """The settings of a dataclass and their types."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def as_dict(method: Method, training: Training) -> dict[str, Any]:
+    """All settings by name, as plain values."""
+    everything = {**asdict(training), **asdict(method)}  # type: ignore[call-overload]
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in sorted(everything.items())}
+
+
+def written(value: Any) -> str:
+    """A setting's value as `--set` takes it."""
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def parse(assignment: str) -> tuple[str, Any]:
+    """`name=value` from the command line; values are written as in TOML, words without quotes too."""
+    name, sign, text = assignment.partition("=")
+    if not sign or not name.strip():
+        raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
+    text = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)  # .5, which TOML does not know
+    if text.strip() in ("True", "False"):
+        text = text.lower()
+    try:
+        return name.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), text.strip()
+
+
+def coerce(name: str, value: Any, hint: Any) -> Any:
+    """The value as the setting's type, or an error that says what is expected."""
+    for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+        match = _as(value, option)
+        if match is not None or (option is types.NoneType and value in (None, "none", "None")):
+            return match
+    raise UsageError(f"{name} = {value!r} does not fit: expected {_describe(hint)}")
+
+
+def _as(value: Any, hint: Any) -> Any:
+    """The value as this one type, None where it is not."""
+    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if get_origin(hint) is Literal:
+        return value if value in get_args(hint) else None
+    if get_origin(hint) is tuple:
+        items = [_as(v, get_args(hint)[0]) for v in value] if isinstance(value, list | tuple) else []
+        return tuple(items) if items and None not in items else None
+    if hint is float:
+        return float(value) if number else None
+    if hint is int:
+        return int(value) if number and value == int(value) else None
+    return value if isinstance(value, hint) else None
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_describe(option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(str(a) for a in get_args(hint))
+    if get_origin(hint) is tuple:
+        return "a list such as [0.9, 0.8]"
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
+    return names.get(hint, "none")

@@ -1,0 +1,115 @@
+"""A finished run's memory, loaded to answer: what a product uses once training is done."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from scommer.data.dataset import Array, Layout, as_images
+from scommer.device import choose_device
+from scommer.engine.augment import Augment
+from scommer.engine.evaluate import at_once
+from scommer.errors import UsageError, unknown
+from scommer.methods import METHODS
+from scommer.nn import networks
+from scommer.runs.record import Record
+from scommer.runs.settings import setting_types
+
+
+class Trained:
+    """A network with the weights and batch-norm statistics it was scored with."""
+
+    dtype: str | None = None  # of the images, uint8 or float32, where it is known
+    range: Sequence[float] | None = None  # their least and greatest value, where it is known
+
+    def __init__(
+        self, network: nn.Module, augment: Augment, class_names: tuple[str, ...], image_shape: tuple[int, ...]
+    ) -> None:
+        self.network, self.augment = network.eval(), augment
+        self.class_names, self.image_shape = class_names, image_shape
+
+    def logits(self, images: Array, layout: Layout = "auto") -> Tensor:
+        """Logits [N, C] of raw images, in the form in which the stream's images were given."""
+        x = as_images(images, layout=layout)
+        if x.shape[1:] != self.image_shape:
+            given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
+            raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")
+        if self.dtype and x.dtype != self.dtype:
+            raise UsageError(
+                f"these images are {x.dtype}, those it has learned are {self.dtype}: give them as those were"
+            )
+        return self.respond(torch.from_numpy(x))
+
+    @torch.no_grad()
+    def respond(self, x: Tensor) -> Tensor:
+        """Logits [N, C] of raw images that are laid out as [N, C, H, W] already."""
+        device = self.augment.mean.device
+        return torch.cat(
+            [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(at_once(x))]
+        )
+
+    def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
+        """The most likely class [N] of each image, among all classes."""
+        return self.logits(images, layout).argmax(1)
+
+
+def load_trained(folder: Path | str, memory: str | None = None, device: str | None = "cpu") -> Trained:
+    """The memory that answers (or the one named) of a run that kept its weights."""
+    folder = Path(folder).expanduser()
+    record = Record.load(folder)
+    path = folder / "weights.safetensors"
+    if not path.exists():
+        raise UsageError(f"{folder} kept no weights: run it with --save-weights")
+    where = str(choose_device(device))
+    try:
+        tensors = safetensors.torch.load_file(path, device=where)
+    except (OSError, SafetensorError) as e:
+        raise UsageError(f"cannot read {path} ({e}): run it again with --fresh --save-weights") from e
+    memories = sorted({name.split(".", 1)[0] for name in tensors})
+    name = memory or record.inference
+    if name not in memories:
+        raise unknown("memory", name, memories)
+    weights = under(f"{name}.", tensors)
+    stream = record.stream
+    made = trained(
+        record.experiment["method"], record.settings, stream["classes"], stream["image_shape"], weights, where
+    )
+    made.dtype, made.range = stream.get("dtype"), stream.get("range")  # early records do not tell
+    return made
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without the beginning."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def trained(
+    method: str,
+    settings: Mapping[str, Any],
+    classes: Sequence[str],
+    image_shape: Sequence[int],
+    weights: Mapping[str, Tensor],
+    device: torch.device | str,
+) -> Trained:
+    """A network of a method with these settings, with these parameters and statistics, by name."""
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    kind = METHODS[method]
+    own = {name: settings[name] for name in setting_types(kind) if name in settings}
+    sparse = kind(**own).network_settings()
+    size = {k: settings[k] for k in ("width", "depth", "stages")}
+    channels, height, width = image_shape
+    any_weights = torch.Generator().manual_seed(0)  # replaced at once
+    network = networks.build(
+        settings["network"], (channels, height, width), len(classes), any_weights, **size, **sparse
+    ).to(device)
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as e:
+        raise UsageError(f"these weights do not fit the network {settings['network']}, was it changed? {e}") from e
+    augment = Augment(0, False, settings["mean"], settings["std"], device)
+    return Trained(network, augment, tuple(classes), (channels, height, width))

@@ -1,0 +1,96 @@
+"""The bench measures what it says: steps, the networks of a step, their convolutions."""
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from calling import call, exit_code
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scommer.bench.floor import convolutions, networks_alone
+from scommer.bench.timing import Setting, bench, random_stream
+from scommer.engine.learner import Learner
+
+
+class Convolved(TorchDispatchMode):
+    """Counts convolutions, and gradients of their input and weight, by the images that go through each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: Counter[tuple[str, int]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.split(".")[0]
+        if name == "convolution":
+            self.images["forward", len(args[0])] += 1
+        if name == "convolution_backward":
+            for kind, wanted in zip(("input", "weight"), args[-1], strict=False):
+                self.images[kind, len(args[1])] += wanted
+        return func(*args, **(kwargs or {}))
+
+
+def counted(work: Any) -> dict[tuple[str, int], int]:
+    with Convolved() as seen:
+        work()
+    return dict(seen.images)
+
+
+def small(method: str) -> Learner:
+    return Setting(random_stream(10, 8), method, "small", torch.device("cpu"), "fp32").learner()
+
+
+# a small network has a stem, which needs no gradient of its images, four convolutions in two blocks, and one shortcut
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("sgd", {("forward", 32): 6, ("input", 32): 5, ("weight", 32): 6}),
+        ("er", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6}),
+        ("der++", {("forward", 96): 6, ("input", 96): 5, ("weight", 96): 6}),
+        ("scommer", {("forward", 64): 6, ("input", 64): 5, ("weight", 64): 6, ("forward", 32): 6}),
+        ("cls-er", {("forward", 96): 6, ("input", 96): 5, ("weight", 96): 6, ("forward", 32): 12}),
+    ],
+)
+def test_the_floor_and_the_networks_do_the_convolutions_of_a_step(method: str, expected: dict[Any, int]) -> None:
+    learner = small(method)
+    moments = learner.learn()
+    next(moments)  # from the second step on there is something to recall
+    assert counted(lambda: next(moments)) == expected
+    assert counted(networks_alone(learner)) == expected
+    floor = counted(convolutions(learner))
+    images = Counter[str]()
+    for (name, n), times in floor.items():
+        images[name] += n * times
+    assert images == {name: sum(n * k for (m, n), k in expected.items() if m == name) for name in images}
+
+
+def test_a_bench_is_complete() -> None:
+    measured = asdict(bench("er", network="small", size=8, steps=5, cohorts=(1, 2)))
+    assert [t["what"] for t in measured["timings"]] == ["eager, one learner", "eager, 2 learners side by side"]
+    for t in measured["timings"]:
+        assert t["ms"] > 0
+        assert t["images_per_second"] == pytest.approx(32 / t["ms"] * 1000)
+    assert measured["floor_ms"] > 0
+    assert measured["bare_ms"] > 0
+    assert measured["start_s"] > 0
+    assert (measured["tested"], measured["views"]) == (100, 1)
+    assert measured["score_s"] > 0
+    assert measured["device"]["type"] == "cpu"
+    assert measured["versions"]["torch"] == torch.__version__
+
+
+def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu"]
+    code, out, _ = call(capsys, *words, "--json")
+    assert code == 0
+    assert json.loads(out)["method"] == "sgd"
+    code, out, _ = call(capsys, *words)
+    assert code == 0
+    assert "networks alone" in out
+
+
+@pytest.mark.parametrize("words", [["--cohorts", "2", "0"], ["--steps", "0"], ["--classes", "1"]])
+def test_nothing_is_timed_for_numbers_that_make_no_sense(words: list[str]) -> None:
+    assert exit_code("bench", *words) == 2

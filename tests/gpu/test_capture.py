@@ -1,0 +1,235 @@
+"""On a GPU: a step replayed as a graph has the effect of the step itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from scommer.bench.timing import bench
+from scommer.data import load
+from scommer.device import Precision
+from scommer.engine.learner import Learner
+from scommer.gpu.switches import SWITCHES, Switch, without
+from scommer.lifelong.classifier import LifelongClassifier
+from scommer.methods import METHODS
+from scommer.runs.experiment import Experiment
+from scommer.runs.presets import resolve
+from scommer.runs.runner import run
+from scommer.streams import class_il
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("default"),  # the compiler has warnings of its own
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+State = dict[str, torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def uncompiled() -> Iterator[None]:
+    """Compiled functions round otherwise than the plain ones."""
+    with without("compiling"):
+        yield
+
+
+def learner(
+    method: str, capture: bool = True, seed: int = 1, precision: Precision = "fp32", **settings: Any
+) -> Learner:
+    made, training = resolve("s-digits", method, 30, "official", {"epochs": 2, **settings})
+    stream = class_il(load("digits"), tasks=5)
+    return Learner(stream, made, training, buffer=30, seed=seed, device="cuda", precision=precision, capture=capture)
+
+
+def state(learner: Learner) -> State:
+    tensors, _ = learner.state()
+    return {name: t.clone().cpu() for name, t in tensors.items() if not name.startswith("scores")}
+
+
+def advance(learner: Learner, steps: int) -> State:
+    moments = learner.learn()
+    while learner.steps[0] < steps:
+        next(moments)
+    return state(learner)
+
+
+def different(a: State, b: State) -> list[str]:
+    assert a.keys() == b.keys()
+    return [name for name in a if not torch.equal(a[name], b[name])]
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("method", METHODS)
+def test_captured_equals_eager_over_fifty_steps(method: str) -> None:
+    graph, plain = (advance(learner(method, capture), 50) for capture in (True, False))
+    assert different(graph, plain) == []
+
+
+@pytest.mark.parametrize("method", ["scommer", "sgd"])
+def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
+    whole = advance(learner(method), 60)
+    first = learner(method)
+    advance(first, 25)
+    tensors, values = first.state()
+    second = learner(method)
+    second.restore({name: t.cpu() for name, t in tensors.items()}, values)
+    assert different(whole, advance(second, 60)) == []
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_learners_side_by_side_equal_each_alone() -> None:
+    wanted = [("scommer", 1), ("scommer", 2), ("cls-er", 1)]
+    alone = [advance(learner(method, seed=seed), 40) for method, seed in wanted]
+    learners = [learner(method, seed=seed) for method, seed in wanted]
+    going = [each.learn() for each in learners]
+    while learners[0].steps[0] < 40:
+        for moments in going:
+            next(moments)
+    for each, expected in zip(learners, alone, strict=True):
+        assert different(state(each), expected) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_compiled_is_near_to_eager(method: str) -> None:
+    """A few steps: what rounding changes grows from step to step."""
+    graph, plain = (advance(learner(method, capture), 8)["memories/working/theta"] for capture in (True, False))
+    assert (graph - plain).norm() / plain.norm() < 1e-4
+
+
+@pytest.mark.parametrize("lever", SWITCHES)
+def test_what_makes_a_step_fast_does_not_change_it(lever: Switch) -> None:
+    fast = advance(learner("scommer"), 8)["memories/working/theta"]
+    with without(lever):
+        plain = advance(learner("scommer"), 8)["memories/working/theta"]
+    assert (fast - plain).norm() / plain.norm() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "settings", [{"momentum": 0.9}, {"weight_decay": 1e-3}, {"network": "mlp"}, {"dropout": "none"}]
+)
+def test_other_ways_down_are_captured_too(settings: dict[str, Any]) -> None:
+    method = "scommer" if "dropout" in settings else "er"
+    learners = (learner(method, capture, **settings) for capture in (True, False))
+    graph, plain = (advance(each, 8)["memories/working/theta"] for each in learners)
+    assert (graph - plain).norm() / plain.norm() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}],
+    ids=str,
+)
+def test_on_a_gpu_a_step_is_what_it_is_on_a_cpu(settings: dict[str, Any]) -> None:
+    """The fused kernels against the plain path, through a whole network and its long-term memory.
+
+    Draws leave no choice: the second step recalls all that the first left, the first units alone may be retained,
+    and every step is consolidated.
+    """
+    sure = {"pad": 0, "r": 1.0, "network": "resnet18", "width": 16, "active": [0.9, 0.9, 0.9, 0.8]}
+    made, training = resolve("s-digits", "scommer", 64, "official", sure | settings)
+    stream = class_il(load("digits"), tasks=5)
+    both = [
+        advance(Learner(stream, made, training, buffer=64, seed=1, device=device, capture=False), 2)
+        for device in ("cpu", "cuda")
+    ]
+    for name in ("working/theta", "working/statistics", "long_term/theta", "long_term/statistics"):
+        cpu, gpu = (s[f"memories/{name}"] for s in both)
+        assert (cpu - gpu).norm() / cpu.norm() < 1e-4
+
+
+def test_bf16_is_near_to_fp32() -> None:
+    half, full = (advance(learner("scommer", precision=p, network="small"), 5) for p in ("bf16", "fp32"))
+    a, b = half["memories/working/theta"], full["memories/working/theta"]
+    assert 0 < (a - b).norm() / b.norm() < 0.02
+
+
+WIDE = {"precision": "bf16", "network": "small", "width": 64}  # as the kernels of convolutions like it
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_captured_equals_eager_in_bf16_too() -> None:
+    graph, plain = (advance(learner("scommer", capture, **WIDE), 30) for capture in (True, False))
+    assert different(graph, plain) == []
+
+
+def test_convolutions_of_our_own_are_near_to_the_librarys() -> None:
+    """The way of one step, which is its gradient."""
+
+    def way() -> torch.Tensor:
+        made = learner("scommer", **WIDE)
+        before = state(made)["memories/working/theta"]
+        return advance(made, 1)["memories/working/theta"] - before
+
+    own = way()
+    with without("convolutions"):
+        library = way()
+    assert 0 < (own - library).norm() / library.norm() < 0.05
+
+
+def test_two_passes_of_one_loss_give_both_gradients_in_bf16() -> None:
+    working = learner("er", **WIDE).memories.working
+    x = torch.randn(6, 1, 8, 8, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
+    passes = [lambda: working(x[:2]).logits.sum(), lambda: working(x[2:]).logits.square().sum()]
+    apart = []
+    for loss in passes:
+        working.backward(loss())
+        working.update(0.0)
+        apart.append(working.grad.clone())
+    working.backward(passes[0]() + passes[1]())
+    working.update(0.0)
+    both = apart[0] + apart[1]
+    assert (working.grad - both).norm() / both.norm() < 0.02
+
+
+@pytest.mark.parametrize("settings", [{}, {"network": "resnet18", "active": [0.9, 0.9, 0.9, 0.8]}])
+def test_a_run_repeats_to_the_bit(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As users run it, with all that makes it fast."""
+    torch.use_deterministic_algorithms(False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)  # it is the run's own to set
+    wanted = Experiment("s-digits", "scommer", 30, settings={"epochs": 2, "warmup": 0, **settings})
+    for folder in ("first", "second"):
+        run(wanted, out=tmp_path / folder, device="cuda", weights=True)
+    one, other = (safetensors.torch.load_file(path) for path in sorted(tmp_path.rglob("weights.safetensors")))
+    assert different(one, other) == []
+
+
+def test_the_bench_measures_a_gpu() -> None:
+    measured = bench("scommer", network="small", device="cuda", precision="bf16", steps=5, cohorts=(1, 2))
+    assert all(t.ms > 0 for t in measured.timings)
+    assert measured.floor_ms > 0
+    assert measured.bare_ms > 0
+
+
+def test_a_classifier_goes_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None:
+    torch.use_deterministic_algorithms(False)
+    data = load("digits")
+    halves = [data.train_labels < 5, data.train_labels >= 5]
+    model = LifelongClassifier(10, buffer=50, settings={"epochs": 10}, device="cuda")
+    for mask, device in zip([*halves, halves[0]], ("cpu", "cuda", "cpu"), strict=True):
+        model.partial_fit(data.train_images[mask], data.train_labels[mask])
+        model.save(tmp_path / "model")
+        here, model = model, LifelongClassifier.load(tmp_path / "model", device=device)
+        same = here.predict(data.test_images) == model.predict(data.test_images)
+        assert same.mean() > 0.98  # precisions differ
+    assert model.score(data.test_images, data.test_labels) > 0.7
+
+
+def test_a_run_in_bf16_learns(tmp_path: Path) -> None:
+    wanted = Experiment("s-digits", "scommer", 30)
+    record = run(wanted, out=tmp_path, device="cuda", precision="bf16", weights=True)
+    assert record.device["precision"] == "bf16"
+    assert record.scores["long_term"]["class_il"]["accuracy"] > 60

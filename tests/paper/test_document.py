@@ -1,0 +1,92 @@
+"""The document of all results, against numbers worked out by hand."""
+
+from typing import Any
+
+import pytest
+
+from scommer.analysis.selection import changes
+from scommer.paper.document import document
+from scommer.runs import presets
+from scommer.runs.record import Record
+from scommer.runs.settings import as_dict
+
+
+def record(
+    seed: int, long_term: float, *, method: str = "scommer", times: dict[str, Any] | None = None, **settings: Any
+) -> Record:
+    """On S-CIFAR10 with a buffer of 200; Task-IL 20 points above, the other choices of statistics 1 and 4 below."""
+    resolved = as_dict(*presets.resolve("s-cifar10", method, 200, "official", settings))
+    facts = {"stream": "s-cifar10", "method": method, "buffer": 200, "seed": seed}
+    views = {"working": long_term - 10}
+    if method == "scommer":
+        others = [s for s in ("replay", "working", "recalibrated") if s != resolved["statistics"]]
+        views |= {
+            "long_term": long_term,
+            f"long_term/{others[0]}": long_term - 1,
+            f"long_term/{others[1]}": long_term - 4,
+        }
+    scores = {view: {"class_il": {"accuracy": a}, "task_il": {"accuracy": a + 20}} for view, a in views.items()}
+    return Record(
+        "r", facts | {"variant": "official", "validation": 0.0}, resolved, {},
+        "long_term" if method == "scommer" else "working", {}, {}, scores,
+        {"commit": "0123456789", "dirty": False, "earlier": []}, {}, {"name": "a GPU", "precision": "bf16"},
+        times or {"seconds": 156.0, "steps": 78000},
+    )  # fmt: skip
+
+
+def lines(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+def test_choices_of_statistics_are_means_over_seeds() -> None:
+    text = document(
+        [record(1, 68.0), record(0, 66.0), record(0, 50.0, statistics="working"), record(0, 45.0, method="er")], ""
+    )
+    _, table = text.split("## Batch-norm statistics")
+    table = table.split("## Every run")[0]
+    head, _, *rows = lines(table, "|")
+    assert head.endswith("| replay | working | recalibrated |")
+    assert rows == [  # √2 is the deviation of 66 and 68
+        "| s-cifar10 | scommer | 200 |  | Class-IL | 2 | 67.00 ± 1.41 | 66.00 ± 1.41 | 63.00 ± 1.41 |",
+        "| s-cifar10 | scommer | 200 |  | Task-IL | 2 | 87.00 ± 1.41 | 86.00 ± 1.41 | 83.00 ± 1.41 |",
+        "| s-cifar10 | scommer | 200 | statistics=working | Class-IL | 1 | 49.00 | 50.00 | 46.00 |",
+        "| s-cifar10 | scommer | 200 | statistics=working | Task-IL | 1 | 69.00 | 70.00 | 66.00 |",
+    ]
+
+
+def test_every_run_is_told_with_where_and_how_fast() -> None:
+    beside = record(1, 68.0, times={"seconds": 468.0, "steps": 78000, "together": 4}, r=0.9)
+    beside.code |= {"commit": None, "dirty": True, "earlier": ["an older hash"]}
+    table = document([record(0, 67.1), beside, record(2, 66.0)], "").split("## Every run")[1]
+    assert lines(table, "| s-")[:2] == [
+        "| s-cifar10 | scommer | 200 |  | 0 | 67.10 | 87.10 | 0123456 | a GPU | bf16 | 2.6 | – | 2.00 |",
+        "| s-cifar10 | scommer | 200 |  | 2 | 66.00 | 86.00 | 0123456 | a GPU | bf16 | 2.6 | – | 2.00 |",
+    ]
+    (other,) = lines(table, "| s-cifar10 | scommer | 200 | r=0.9 | 1 ")
+    assert "| unknown, with changes, and earlier code |" in other
+    assert other.endswith("| 7.8 | 4 | 1.50 |")
+
+
+def test_the_papers_tables_show_what_has_runs_after_the_reading() -> None:
+    text = document([record(s, a) for s, a in enumerate((67.0, 67.5))], "## Read so\n\nBy hand.\n")
+    assert text.index("By hand.") < text.index("### `main`: Table 1")
+    main = text.split("### `main`")[1].split("### `memories`")[0]
+    assert "2 of 64 numbers have runs" in main
+    assert (
+        lines(main, "| s")[0] == "| scommer, 200 | s-cifar10 | Class-IL | 67.25 ± 0.35 | 2 | 69.19 ± 0.61 | -1.94 | * |"
+    )
+    assert len(lines(main, "|")) == 2 + 2
+    nothing = document([], "")
+    assert "0 of 5 numbers have runs." in nothing
+    assert not lines(nothing.split("## Batch-norm")[0], "|")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({}, ""), ({"r": 0.5}, ""), ({"r": 0.25, "active": [0.9, 0.9, 0.9, 0.5]}, "active=[0.9, 0.9, 0.9, 0.5], r=0.25")],
+)  # 0.5 is the preset's
+def test_changes_are_against_the_preset(change: dict[str, Any], told: str) -> None:
+    assert changes(record(0, 67.0, **change)) == told
+    held_out = record(0, 67.0, **change)
+    held_out.experiment["validation"] = 0.1
+    assert changes(held_out).endswith("validation=0.1")

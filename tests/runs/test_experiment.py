@@ -1,0 +1,138 @@
+"""Experiments resolved to plans: names, own streams, bad values."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scommer import Experiment, Stream, Task, class_il, from_arrays, load_records, run
+from scommer.engine.learner import Learner
+from scommer.errors import UsageError
+from scommer.runs.experiment import prepare
+from scommer.runs.record import Record
+from scommer.streams import STREAMS, load
+
+LABELS = np.arange(120) % 4
+IMAGES = (np.random.default_rng(0).random((120, 8, 8)) * 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", ["../escape", "/absolute", "a/b", "x\0y", "", "-x", "..", "with space"])
+def test_a_run_stays_in_its_folder_whatever_its_stream_is_called(name: str) -> None:
+    plan = prepare(Experiment(class_il((IMAGES, LABELS), 2, name=name), "sgd"))
+    assert "/" not in plan.name
+    assert "\0" not in plan.name
+    assert plan.name[0] not in ".-"
+    assert plan.facts["stream"] == name
+
+
+@pytest.mark.parametrize("name", ["default", "s-cifar10", "mine"])
+def test_an_own_stream_is_fitted_whatever_it_is_called(name: str) -> None:
+    stream = class_il((IMAGES, LABELS), 2, name=name)
+    settings = prepare(Experiment(stream, "scommer", 20)).settings
+    assert settings["network"] == "small"
+    train = stream.data.train_images.numpy() / 255
+    assert settings["mean"] == [pytest.approx(train.mean(), abs=1e-3)]
+    assert settings["std"] == [pytest.approx(train.std(), abs=1e-3)]
+    assert settings["warmup"] == 12  # of 20 epochs
+    assert prepare(Experiment(stream, "der++", 20)).settings["alpha"] == 0.1  # not a decay there
+    assert prepare(Experiment(stream, "scommer", settings={"network": "mlp"})).settings["network"] == "mlp"
+
+
+def test_a_stream_with_a_name_and_no_preset_is_fitted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STREAMS, "s-digits-2", ("digits", partial(class_il, tasks=2)))
+    named = prepare(Experiment("s-digits-2", "scommer", 20))
+    own = prepare(Experiment(load("s-digits-2"), "scommer", 20))
+    assert named.fitted
+    assert named.settings == own.settings
+    assert named.settings["network"] == "small"
+    assert not prepare(Experiment("s-digits", "scommer", 20)).fitted
+
+
+def test_records_tell_what_was_given_where_there_are_no_presets() -> None:
+    stream = class_il((IMAGES, LABELS), 2)
+    record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
+    assert record.experiment["given"] == {"epochs": 1, "width": 4}
+    assert "given" not in run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4})).experiment
+
+
+def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> None:
+    data = from_arrays(IMAGES, LABELS)
+    n, m = len(data.train_labels), len(data.test_labels)
+
+    def stream(*tasks: Task) -> Stream:
+        return Stream("mine", "class-il", data, tasks)
+
+    whole = Task(range(n), np.arange(m), (0, 1, 2, 3))  # type: ignore[arg-type]
+    assert run(Experiment(stream(whole), "sgd", settings={"epochs": 1, "width": 4})).matrix().shape == (1, 1)
+    for wrong, words in (
+        (lambda: stream(), "has no tasks"),
+        (lambda: stream(whole, replace(whole, train=[])), "task 2 of mine has no training images"),
+        (
+            lambda: stream(replace(whole, train=[n])),
+            rf"training images from {n} to {n}: there are those from 0 to {n - 1}",
+        ),
+        (lambda: stream(replace(whole, test=[-1])), "test images from -1 to -1"),
+        (lambda: stream(replace(whole, classes=(0, 4))), "classes from 0 to 4"),
+        (lambda: stream(replace(whole, classes=(0, 1))), "has images of class 2, which is none of its classes"),
+        (lambda: replace(whole, classes=()), "a task has no classes"),
+        (lambda: replace(whole, classes=(0, 1.5)), "give a tuple of whole numbers"),
+        (lambda: Stream("mine", "GCIL", data, (whole,)), "unknown kind of stream 'GCIL'"),  # type: ignore[arg-type]
+        (lambda: Stream("mine", "gcil", (IMAGES, LABELS), (whole,)), "with from_arrays"),  # type: ignore[arg-type]
+        (lambda: Stream("mine", "gcil", data, whole), "a tuple of Task"),  # type: ignore[arg-type]
+        (lambda: replace(whole, train=slice(3)), "give a list of whole numbers"),
+        (lambda: replace(whole, train=[0.5]), "give a list of whole numbers"),
+        (lambda: replace(whole, test=[[1, 2]]), "give a list of whole numbers"),
+        (lambda: run(Experiment(stream(replace(whole, test=[])), "sgd")), "task 1 of mine has no test images"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            wrong()  # type: ignore[no-untyped-call]
+
+
+def test_a_held_out_share_is_in_the_record() -> None:
+    stream = class_il((IMAGES, LABELS), 2, validation=0.25)
+    record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
+    assert record.experiment["validation"] == 0.25
+    with pytest.raises(UsageError, match="when it is made"):
+        run(Experiment(stream, "sgd", validation=0.1))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stream": 3}, {"method": None}, {"buffer": "3"}, {"seed": "a"}, {"seed": 0.5}, {"seed": -1},
+     {"settings": None}, {"settings": ["lr"]}],
+)  # fmt: skip
+def test_values_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Experiment(**{"stream": "s-digits", **wrong})  # type: ignore[arg-type]
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    settings = {"epochs": np.int64(3), "lr": np.float32(0.5)}
+    plan = prepare(Experiment("s-digits", "er", np.int64(20), np.int64(1), settings=settings))
+    assert plan.name.startswith("s-digits-er-20-seed1-")  # which is JSON's business too
+    assert (plan.settings["epochs"], plan.settings["lr"], plan.facts["buffer"]) == (3, 0.5, 20)
+
+
+def test_a_run_with_numpy_numbers_leaves_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    stream = class_il((IMAGES, LABELS), 2, validation=np.float32(0.25))
+    record = run(Experiment(stream, "sgd", settings={"epochs": np.int64(1), "width": np.int32(4)}), out="~/runs")
+    found = Record.load(tmp_path / "runs" / record.name)
+    assert found.experiment["given"] == {"epochs": 1, "width": 4}
+    assert found.experiment["validation"] == 0.25
+    assert [r.name for r in load_records("~/runs")] == [record.name]
+    held_out = {"validation": np.float32(0.25), "settings": {"epochs": 1, "width": 4}}
+    assert run(Experiment("s-digits", "sgd", **held_out), out="~/runs").experiment["validation"] == 0.25
+    with pytest.raises(UsageError, match="validation = 'much' does not fit"):
+        Experiment("s-digits", validation="much")  # type: ignore[arg-type]
+
+
+def test_a_place_is_within_its_run() -> None:
+    """Also at the end of a task's last epoch, and of the last task."""
+    plan = prepare(Experiment("s-digits", "sgd", settings={"epochs": 2, "width": 4}))
+    learner = Learner(plan.stream, plan.method, plan.training, device="cpu")
+    places = [(learner.place, learner.known) for moment in learner.learn() if moment != "step"]
+    tasks = range(1, 6)
+    assert places == [p for t in tasks for p in (((t, 2), t - 1), ((t, 2), t - 1), ((min(t + 1, 5), 1), t))]

@@ -1,0 +1,302 @@
+"""The presets against tables typed in from the paper and from the notes on its published implementation."""
+
+import json
+import tomllib
+from copy import deepcopy
+from dataclasses import fields
+from importlib.resources import files
+
+import pytest
+
+from scommer.errors import UsageError
+from scommer.methods import METHODS
+from scommer.methods.scommer import SCoMMER
+from scommer.methods.training import Training
+from scommer.runs import presets
+from scommer.runs.settings import as_dict
+from scommer.streams import STREAMS
+
+CIFAR_STREAMS = ("s-cifar10", "s-cifar100", "gcil-uniform", "gcil-longtail")
+
+# scommer.tex, tab:hyperparams "Selected parameters for SCoMMER":
+# stream, buffer, activation sparsity of the last block, η, π_h, π_s, γ, r
+TABLE_S1 = [
+    ("s-cifar10", 200, 0.8, 0.1, 0.5, 2.0, 0.15, 0.5),
+    ("s-cifar10", 500, 0.8, 0.1, 0.5, 2.0, 0.15, 0.7),
+    ("s-cifar100", 200, 0.9, 0.1, 0.5, 3.0, 0.15, 0.1),
+    ("s-cifar100", 500, 0.9, 0.1, 0.5, 3.0, 0.15, 0.1),
+    ("gcil-uniform", 200, 0.9, 0.05, 0.5, 3.0, 0.2, 0.6),
+    ("gcil-uniform", 500, 0.9, 0.05, 0.5, 3.0, 0.2, 0.6),
+    ("gcil-longtail", 200, 0.9, 0.05, 0.5, 2.0, 0.2, 0.5),
+    ("gcil-longtail", 500, 0.9, 0.05, 0.5, 3.0, 0.2, 0.6),
+]
+
+# As published, by stream, method and buffer: epochs and settings. Nothing is for DER++ on S-CIFAR100 with 200.
+BASELINES = [
+    ("s-cifar10", "sgd", 200, 50, {"lr": 0.1}),
+    ("s-cifar10", "joint", 200, 50, {"lr": 0.1}),
+    ("s-cifar10", "er", 200, 50, {"lr": 0.1}),
+    ("s-cifar10", "er", 500, 50, {"lr": 0.1}),
+    ("s-cifar10", "der++", 200, 50, {"lr": 0.03, "alpha": 0.1, "beta": 0.5}),
+    ("s-cifar10", "der++", 500, 50, {"lr": 0.03, "alpha": 0.2, "beta": 0.5}),
+    ("s-cifar10", "cls-er", 200, 50, {"lr": 0.1, "reg": 0.15, "r_stable": 0.1, "r_plastic": 0.3}),
+    ("s-cifar10", "cls-er", 500, 50, {"lr": 0.1, "reg": 0.15, "r_stable": 0.1, "r_plastic": 0.9}),
+    ("s-cifar100", "joint", 200, 50, {"lr": 0.1}),
+    ("s-cifar100", "er", 200, 50, {"lr": 0.1}),
+    ("s-cifar100", "er", 500, 50, {"lr": 0.1}),
+    ("s-cifar100", "der++", 200, 50, {"lr": 0.03, "alpha": 0.1, "beta": 0.5}),
+    ("s-cifar100", "der++", 500, 50, {"lr": 0.03, "alpha": 0.1, "beta": 0.5}),
+    ("gcil-uniform", "sgd", 200, 100, {"lr": 0.1}),
+    ("gcil-uniform", "joint", 200, 100, {"lr": 0.1}),
+    ("gcil-uniform", "er", 200, 100, {"lr": 0.1}),
+    ("gcil-uniform", "er", 500, 100, {"lr": 0.1}),
+    ("gcil-uniform", "der++", 200, 100, {"lr": 0.1, "alpha": 0.2, "beta": 0.5}),
+    ("gcil-uniform", "der++", 500, 100, {"lr": 0.1, "alpha": 0.2, "beta": 0.6}),
+    ("gcil-uniform", "cls-er", 200, 200, {"lr": 0.1, "reg": 0.15, "r_stable": 0.6, "r_plastic": 0.7}),
+    ("gcil-uniform", "cls-er", 500, 100, {"lr": 0.1, "reg": 0.15, "r_stable": 0.6, "r_plastic": 0.9}),
+    ("gcil-longtail", "sgd", 200, 100, {"lr": 0.1}),
+    ("gcil-longtail", "joint", 200, 100, {"lr": 0.1}),
+    ("gcil-longtail", "er", 200, 100, {"lr": 0.1}),
+    ("gcil-longtail", "er", 500, 100, {"lr": 0.1}),
+    ("gcil-longtail", "der++", 200, 100, {"lr": 0.1, "alpha": 0.2, "beta": 0.6}),
+    ("gcil-longtail", "der++", 500, 100, {"lr": 0.1, "alpha": 0.2, "beta": 0.8}),
+    ("gcil-longtail", "cls-er", 200, 100, {"lr": 0.1, "reg": 0.1, "r_stable": 0.6, "r_plastic": 0.7}),
+    ("gcil-longtail", "cls-er", 500, 100, {"lr": 0.1, "reg": 0.1, "r_stable": 0.6, "r_plastic": 0.7}),
+]
+
+# docs/variants.md: what the text and the published implementation say
+VARIANTS = {
+    "pi_h": (0.5, [0.5, 0.5, 5.0, 5.0]),
+    "warmup": (30, 30),  # the text has no value
+    "joint_batch": (True, False),  # one loss over the interleaved batch; two passes, two means
+    "replay_dropout": (True, False),  # only the counter is disabled; neither dropout nor counting
+    "ramp": (False, True),  # α = 0.999; min(1 - 1/(step + 1), 0.999)
+    "activate": ("block", "stage"),
+    "threshold": ("k-1", "k"),  # above the k-th highest; exactly k
+    "initial_p_h": ("random", "first"),
+    "mask_choice": ("unit", "class"),  # where P_s[y] > 0; where the row's sum is > 0
+    "refresh_at_task_end": (False, True),
+    "heterogeneous_draw": ("sample", "batch"),
+    "semantic_draw": ("sample", "batch"),
+    "alpha": (0.999, 0.999),
+    "statistics": ("replay", "replay"),
+    "dropout": ("last", "last"),
+    "offer": ("every_epoch", "every_epoch"),
+    "batch": (32, 32),
+    "replay": (32, 32),
+    "momentum": (0.0, 0.0),
+    "weight_decay": (0.0, 0.0),
+    "drop_last": (True, True),
+    "answer": ("long_term", "long_term"),
+}
+
+
+def settings(stream, method="scommer", buffer=200, variant="official", **overrides):
+    made, training = presets.resolve(stream, method, buffer, variant=variant, overrides=overrides)
+    return as_dict(made, training)
+
+
+def expect(found, wanted):
+    assert {name: found[name] for name in wanted} == wanted
+
+
+# --- the published numbers
+
+
+@pytest.mark.parametrize("variant", ["paper", "official"])
+@pytest.mark.parametrize(("stream", "buffer", "active", "lr", "pi_h", "pi_s", "gamma", "r"), TABLE_S1)
+def test_scommer_has_the_papers_hyperparameters(stream, buffer, active, lr, pi_h, pi_s, gamma, r, variant):
+    found = settings(stream, buffer=buffer, variant=variant)
+    expect(found, {"active": [0.9, 0.9, 0.9, active], "lr": lr, "pi_s": pi_s, "gamma": gamma, "r": r})
+    expect(found, {"alpha": 0.999, "batch": 32, "replay": 32, "epochs": 50, "dropout": "last"})  # its caption
+    if variant == "paper":
+        assert found["pi_h"] == pi_h
+
+
+@pytest.mark.parametrize(("stream", "method", "buffer", "epochs", "wanted"), BASELINES)
+def test_baselines_have_their_published_settings(stream, method, buffer, epochs, wanted):
+    expect(settings(stream, method, buffer), {**wanted, "epochs": epochs})
+
+
+def test_sgd_on_s_cifar100_has_one_of_two_published_rates():
+    assert settings("s-cifar100", "sgd")["lr"] in (0.03, 0.1)
+
+
+@pytest.mark.parametrize("stream", CIFAR_STREAMS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("variant", ["paper", "official"])
+def test_every_method_trains_in_the_same_way(stream, method, variant):
+    """As published: plain SGD, batches of 32, ResNet-18, CIFAR-10's normalisation, crop and flip."""
+    found = settings(stream, method, variant=variant)
+    expect(found, {"momentum": 0.0, "weight_decay": 0.0, "batch": 32, "replay": 32, "network": "resnet18"})
+    expect(found, {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2615], "pad": 4, "flip": True})
+    expect(found, {"width": None, "depth": None, "stages": None})
+    if method == "cls-er":
+        expect(found, {"alpha": 0.999, "ramp": True})
+
+
+@pytest.mark.parametrize("stream", CIFAR_STREAMS)
+@pytest.mark.parametrize("buffer", [200, 500])
+def test_variants_differ_where_the_text_and_the_implementation_do(stream, buffer):
+    paper, official = (settings(stream, buffer=buffer, variant=v) for v in ("paper", "official"))
+    expect(paper, {name: text for name, (text, _) in VARIANTS.items()})
+    expect(official, {name: published for name, (_, published) in VARIANTS.items()})
+
+
+def test_a_variant_sets_every_such_point_and_a_cell_of_the_paper_none():
+    found = tables()
+    for kind, variant in enumerate(("paper", "official")):
+        assert found["variant"][variant]["scommer"] == {name: said[kind] for name, said in VARIANTS.items()}
+    for stream in CIFAR_STREAMS:
+        cell = found["cell"][stream]["scommer"]
+        for table in (cell, *(inner for inner in cell.values() if isinstance(inner, dict))):
+            assert not set(VARIANTS) & set(table)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_was_published_is_the_default_without_a_preset(name):
+    usual = getattr(SCoMMER() if hasattr(SCoMMER(), name) else Training(), name)
+    published = VARIANTS[name][1]
+    assert usual == (tuple(published) if name == "pi_h" else published)
+
+
+def test_official_is_the_default_variant():
+    made, training = presets.resolve("s-cifar10", "scommer", 200)
+    assert as_dict(made, training) == settings("s-cifar10", variant="official")
+
+
+def test_cifar_streams_are_seen_as_published():
+    expected = {
+        "network": "resnet18", "epochs": 50, "pad": 4, "flip": True,
+        "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2615],
+    }  # fmt: skip
+    streams = tables()["stream"]
+    for name in CIFAR_STREAMS:
+        found, like = {}, name
+        while like:
+            found, like = {**streams[like], **found}, streams[like].get("like")
+        assert {k: v for k, v in found.items() if k != "like"} == expected
+
+
+# --- looking up
+
+
+def test_a_buffer_without_a_table_takes_the_nearest():
+    by_buffer = {buffer: settings("s-cifar10", buffer=buffer)["r"] for buffer in (1, 100, 340, 360, 1000, 5120)}
+    assert by_buffer == {1: 0.5, 100: 0.5, 340: 0.5, 360: 0.7, 1000: 0.7, 5120: 0.7}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("buffer", [200, 500])
+@pytest.mark.parametrize("stream", ["s-cifar100-10", "s-cifar100-20"])
+def test_a_stream_that_is_like_another_has_its_settings(stream, method, buffer):
+    assert settings(stream, method, buffer) == settings("s-cifar100", method, buffer)
+
+
+def test_a_stream_without_a_preset_has_the_default():
+    expect(settings("my-own", "er"), {"epochs": 20, "pad": 0, "flip": False})
+    assert settings("my-own", "scommer") == settings("default", "scommer")
+
+
+@pytest.mark.parametrize("variant", ["paper", "official"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("stream", [*STREAMS, "my-own"])
+def test_every_cell_resolves_to_plain_values(stream, method, variant):
+    found = settings(stream, method, 123, variant)
+    assert json.loads(json.dumps(found)) == found
+    assert list(found) == sorted(found)
+    names = {f.name for kind in (METHODS[method], Training) for f in fields(kind)}
+    assert set(found) == names
+
+
+def test_overrides_win():
+    given = {"r": 0.25, "lr": 0.7, "epochs": 3, "active": [0.5, 0.4], "pi_h": 2, "network": "small", "width": 8}
+    found = settings("s-cifar10", **given)
+    expect(found, given)
+    others = {k: v for k, v in found.items() if k not in given}
+    expect(settings("s-cifar10"), others)
+
+
+def test_what_is_looked_up_does_not_change_the_presets():
+    before = settings("s-cifar10")
+    presets.preset("s-cifar10", "scommer", 200)["lr"] = 99
+    settings("s-cifar10", lr=5.0)
+    assert settings("s-cifar10") == before
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "hint"),
+    [
+        ("gama", "scommer", "gamma"),
+        ("epoch", "sgd", "epochs"),
+        ("r_stabel", "cls-er", "r_stable"),
+        ("bta", "der++", "beta"),
+    ],
+)
+def test_an_unknown_setting_has_a_hint(name, method, hint):
+    with pytest.raises(
+        UsageError, match=rf"unknown setting of {method.replace('+', '.')} '{name}': did you mean '{hint}'\?"
+    ):
+        settings("s-cifar10", method, **{name: 1})
+
+
+def test_a_preset_of_a_method_with_a_setting_that_it_has_not_is_told(monkeypatch):
+    tables = deepcopy(presets.presets())
+    tables["cell"]["s-digits"]["er"] = {"epoch": 3}
+    monkeypatch.setattr(presets, "presets", lambda: tables)
+    with pytest.raises(UsageError, match="unknown setting of er 'epoch': did you mean 'epochs'"):
+        presets.resolve("s-digits", "er", 50)
+
+
+def test_a_setting_of_another_method_is_unknown():
+    with pytest.raises(UsageError, match="unknown setting of er 'gamma'"):
+        settings("s-cifar10", "er", gamma=0.1)
+
+
+def test_unknown_methods_and_variants_have_a_hint():
+    with pytest.raises(UsageError, match=r"unknown method 'scomer': did you mean 'scommer'\?"):
+        settings("s-cifar10", "scomer")
+    with pytest.raises(UsageError, match=r"unknown variant 'offical': did you mean 'official'\?"):
+        settings("s-cifar10", variant="offical")
+    with pytest.raises(UsageError, match="unknown variant 'x': known: official, paper"):
+        settings("s-cifar10", variant="x")
+
+
+def tables():
+    return tomllib.loads((files("scommer.runs") / "presets.toml").read_text())
+
+
+def settings_in_presets():
+    """(where, methods that may have it, name) of each key in presets.toml."""
+    for variant, methods in tables()["variant"].items():
+        for method, found in methods.items():
+            yield from ((f"variant.{variant}.{method}", [method], name) for name in found)
+    for stream, found in tables()["stream"].items():
+        yield from ((f"stream.{stream}", METHODS, name) for name in found if name != "like")
+    for stream, methods in tables()["cell"].items():
+        for method, found in methods.items():
+            for name, value in found.items():
+                inner = value if isinstance(value, dict) else {name: value}
+                yield from ((f"cell.{stream}.{method}", [method], n) for n in inner)
+
+
+def test_every_key_of_the_presets_is_a_setting_of_its_method():
+    for where, methods, name in settings_in_presets():
+        known = {f.name for method in methods for kind in (METHODS[method], Training) for f in fields(kind)}
+        assert name in known, f"[{where}] {name}"
+
+
+def test_every_table_of_the_presets_is_of_a_known_variant_stream_method_and_buffer():
+    found = tables()
+    assert set(found) == {"variant", "stream", "cell"}
+    assert set(found["variant"]) == {"official", "paper"}
+    assert set(found["stream"]) == {*STREAMS, "default"}
+    assert set(found["cell"]) <= set(found["stream"])
+    assert {table.get("like", "default") for table in found["stream"].values()} <= set(found["stream"])
+    for methods in found["cell"].values():
+        assert set(methods) <= set(METHODS)
+        for cell in methods.values():
+            assert all(name.isdigit() for name, value in cell.items() if isinstance(value, dict))

@@ -1,0 +1,74 @@
+"""How a run shows itself while it goes on."""
+
+import re
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from scommer import Experiment, run
+from scommer.runs import progress
+from scommer.runs.progress import LiveWatch, Pace, PlainWatch, clock, watch_for
+
+
+def test_a_terminal_sees_a_bar_with_task_epoch_loss_speed_and_time_left() -> None:
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=24)
+    watch = watch_for(console)
+    assert isinstance(watch, LiveWatch)
+    watch.pace.every = 0  # every step
+    run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4}), watch=watch)
+    for part in ("sgd", r"task 5/5", r"epoch 1/1", r"loss \d\.\d{3}", r"[\d,]+ img/s", r"\d:\d\d left"):
+        assert re.search(part, screen.getvalue()), part
+
+
+def test_a_file_sees_plain_lines() -> None:
+    lines = StringIO()
+    watch = watch_for(Console(file=lines, width=80))
+    assert isinstance(watch, PlainWatch)
+    watch.pace.every = 0
+    run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4}), watch=watch)
+    assert "\x1b" not in lines.getvalue()
+    assert lines.getvalue().count("after task") == 5
+    assert "img/s" in lines.getvalue()
+
+
+def test_time_is_told_as_a_clock() -> None:
+    assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]
+
+
+def learner(device: str = "cpu", steps: int = 0) -> Any:
+    """As much of one as is looked at, of a hundred steps."""
+    return SimpleNamespace(
+        device=torch.device(device), steps=(steps, 100), size=32, place=(1, 1), phases=[0],
+        training=SimpleNamespace(epochs=1), mean_loss=lambda: 0.5,
+    )  # fmt: skip
+
+
+def test_the_time_left_does_not_count_what_is_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    pace = Pace(10.0)
+    pace.begin(learner(), 1)
+    for done in range(6):
+        now[0] += 20  # the first of them are slow
+        assert not pace.due(learner(steps=done))
+    now[0] += 5
+    assert pace.due(learner(steps=15))  # 2 a second, and 85 to go
+    assert pace.describe(learner(steps=15)).endswith("64 img/s  0:42 left")
+    now[0] += 5
+    assert not pace.due(learner(steps=25))
+
+
+def test_on_a_gpu_it_is_told_why_the_first_step_takes_long() -> None:
+    plan: Any = SimpleNamespace(name="a-run", experiment=SimpleNamespace(method="er"))
+    for kind in (LiveWatch, PlainWatch):
+        for device in ("cpu", "cuda"):
+            shown = StringIO()
+            watch = kind(Console(file=shown, width=120, force_terminal=kind is LiveWatch))
+            watch.begin(plan, learner(device), 1)
+            watch.end()
+            assert ("kernels are compiled" in shown.getvalue()) == (device == "cuda")
