@@ -176,7 +176,7 @@ class Learner:
                 memories.episodic.remember(x=raw, y=y, **method.extra_fields(outcome))
             self.loss.add_(outcome.loss.detach())
         memories.working.backward(outcome.loss)
-        method.adjust_gradient(memories, recalled, outcome)
+        method.adjust_gradient(memories, recalled, self.training.lr)
         memories.working.update(self.training.lr)
         self.meanwhile.join()
         method.after_step(memories, task, outcome)

@@ -50,6 +50,23 @@ class LongTermMemory:
         return logits
 
     @torch.no_grad()
+    def respond(self, x: Tensor) -> Tensor:
+        """Logits at inference, with the running statistics, which stay as they are."""
+        self.network.eval()
+        with self.side.run(x):
+            logits: Tensor = self.network(x).logits
+        self.side.join(logits)
+        self.network.train()
+        return logits
+
+    @torch.no_grad()
+    def copy_from(self, working: WorkingMemory) -> None:
+        """Become what working memory is now, weights and running statistics."""
+        self.weights.theta.copy_(working.weights.theta)
+        self.weights.sync_half()
+        self.weights.statistics.copy_(working.weights.statistics)
+
+    @torch.no_grad()
     def consolidate(self, working: WorkingMemory, r: float, alpha: float, ramp: bool) -> None:
         """θ_s ← α θ_s + (1 - α) θ_w if r > a ~ U(0, 1) (Eq. 3).
 

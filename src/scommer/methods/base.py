@@ -192,7 +192,7 @@ class Method:
         """What episodic memory keeps of a task batch besides images and labels."""
         return {}
 
-    def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], outcome: Outcome) -> None:
+    def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], lr: float) -> None:
         """Change `memories.working.gradient` in place, between gradient and update."""
 
     def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None: ...

@@ -1,0 +1,73 @@
+"""Online EWC (Schwarz et al., 2018): weights that mattered for earlier tasks are held where they were."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from scommer.errors import within
+from scommer.gpu.compiling import compiled
+from scommer.memory import WorkingMemory
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages
+
+BATCH = 32  # images whose gradients are taken at once
+
+
+@dataclass(frozen=True)
+class EWC(Method):
+    """CE(task) + λ Σ_i F_i (θ_i - θ*_i)²; when a task ends, F ← γ F + F_task and θ* ← θ.
+
+    The penalty's gradient is taken where the step ends, not where it begins: λ F may then be of any size.
+    """
+
+    penalty: float = 10.0  # λ
+    gamma: float = 1.0  # γ, what earlier tasks' Fisher information counts
+
+    label: ClassVar[str] = "oEWC"
+    colour: ClassVar[str] = "#8C510A"
+
+    def __post_init__(self) -> None:
+        within(self, 0, inf, "penalty")
+        within(self, 0, 1, "gamma")
+
+    def memories(self, factory: MemoryFactory) -> Memories:
+        working = factory.working()
+        theta = working.weights.theta
+        return Memories(working, state={"fisher": torch.zeros_like(theta), "anchor": theta.clone()})
+
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+        z, fired = memories.working(task.x)
+        return Outcome(cross_entropy(z, task.y), z, fired)
+
+    def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], lr: float) -> None:
+        g, theta = memories.working.gradient, memories.working.weights.theta
+        g.copy_(_penalised(g, theta, memories.state["anchor"], memories.state["fisher"], self.penalty, lr))
+
+    def after_task(self, memories: Memories, images: TaskImages) -> None:
+        memories.state["fisher"].mul_(self.gamma).add_(fisher(memories.working, images))
+        memories.state["anchor"].copy_(memories.working.weights.theta)
+
+
+@compiled
+def _penalised(g: Tensor, theta: Tensor, anchor: Tensor, fisher: Tensor, penalty: float, lr: float) -> Tensor:
+    """The gradient whose step is θ ← (θ - η g + 2 η λ F θ*) / (1 + 2 η λ F)."""
+    weight = 2 * penalty * fisher
+    return (g + weight * (theta - anchor)) / (1 + lr * weight)
+
+
+def fisher(working: WorkingMemory, images: TaskImages, batch: int = BATCH) -> Tensor:
+    """The diagonal of the empirical Fisher information, E[(∂ log p(y|x) / ∂θ)²], estimated without bias.
+
+    A batch needs one backward pass: with random signs s, E[(Σ_i s_i g_i)²] = Σ_i g_i².
+    """
+    total = torch.zeros_like(working.weights.theta)
+    working.network.eval()  # so that images do not depend on each other
+    for x, y, *_ in images.batches(batch):
+        sign = 2.0 * torch.randint(2, y.shape, generator=images.generator) - 1
+        log_p = -cross_entropy(working(x).logits, y, reduction="none")
+        total.add_(working.gradient_of((sign.to(log_p) * log_p).sum()).square_())
+    working.network.train()
+    return total / len(images.index)
