@@ -188,11 +188,11 @@ def test_two_passes_of_one_loss_give_both_gradients_in_bf16() -> None:
     for loss in passes:
         working.backward(loss())
         working.update(0.0)
-        apart.append(working.grad.clone())
+        apart.append(working.gradient.clone())
     working.backward(passes[0]() + passes[1]())
     working.update(0.0)
     both = apart[0] + apart[1]
-    assert (working.grad - both).norm() / both.norm() < 0.02
+    assert (working.gradient - both).norm() / both.norm() < 0.02
 
 
 @pytest.mark.parametrize("settings", [{}, {"network": "resnet18", "active": [0.9, 0.9, 0.9, 0.8]}])
