@@ -239,7 +239,7 @@ class StopAfterTheLastStep(Watch):
     """Asks this process to stop while the second of two runs makes its step."""
 
     def begin(self, plan: Plan, learner: Learner, together: int) -> None:
-        take, self.steps = learner.take, 0
+        take, self.steps = learner.run_step, 0
 
         def counting(index: Tensor, replay: int, offer: bool) -> None:
             take(index, replay, offer)
@@ -247,7 +247,7 @@ class StopAfterTheLastStep(Watch):
             if self.steps == 3:
                 signal.raise_signal(signal.SIGINT)
 
-        learner.take = counting
+        learner.run_step = counting
 
 
 def test_a_stop_at_any_point_of_the_round_saves_all(tmp_path: Path) -> None:

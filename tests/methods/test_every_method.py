@@ -151,10 +151,11 @@ def test_batches_that_do_not_divide(stream: Stream, method: str) -> None:
         made = learner(stream, method, **settings)
         assert made.steps_per_epoch(0) == steps
         seen = []
-        take = made.take
-        made.take = lambda index, replay, offer, take=take, seen=seen: (seen.append(index), take(index, replay, offer))[
-            1
-        ]  # type: ignore[func-returns-value]
+        take = made.run_step
+        made.run_step = lambda index, replay, offer, take=take, seen=seen: (
+            seen.append(index),
+            take(index, replay, offer),
+        )[1]  # type: ignore[func-returns-value]
         moments = made.learn()
         while next(moments) != "epoch":
             pass

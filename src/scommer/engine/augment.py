@@ -1,4 +1,4 @@
-"""Whole-batch crop, flip and normalise: one gather, no loop."""
+"""Crop, flip and normalise a whole batch: one gather, no loop."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class Augment:
         self,
         pad: int,
         flip: bool,
-        mean: Sequence[float],  # by channel or one for all, of pixels in 0 … 1
+        mean: Sequence[float],  # one per channel or one for all, of pixels in 0 … 1
         std: Sequence[float],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -26,14 +26,14 @@ class Augment:
         self.std = torch.tensor(std, device=device)[:, None, None]
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Augments and normalises raw images [B, C, H, W]."""
+        """Augment and normalise raw images [B, C, H, W]."""
         u = None
         if self.pad or self.flip:
             u = torch.rand(3, len(images), generator=generator, device=images.device)
         return _augment(images, u, self.pad, self.flip, self.mean, self.std, self.dtype)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Normalises raw images, unchanged otherwise: how test images are seen."""
+        """Normalise raw images without augmenting them, as for testing."""
         return _normalise(images, self.mean, self.std, self.dtype)
 
 

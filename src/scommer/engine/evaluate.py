@@ -1,4 +1,4 @@
-"""Accuracy matrices R[t, i] and what follows from them, in percent."""
+"""Accuracy matrices R[t, i] and the measures derived from them, in percent."""
 
 from dataclasses import dataclass, fields
 
@@ -12,22 +12,22 @@ from scommer.methods import View
 from scommer.streams import Stream
 
 BINS = 15  # of confidence
-BATCH = 800  # images of 32 × 32 that are answered at once
+BATCH = 800  # images of 32 × 32 pixels in one forward pass
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What one memory scores on all of a stream's test sets at one moment, and how it got there."""
+    """What one memory scores on all of a stream's test sets at one point of training."""
 
     class_il: np.ndarray  # [T] accuracy among all classes
     task_il: np.ndarray  # [T] accuracy among the task's own classes
     class_accuracy: np.ndarray  # [C], NaN for a class without test images
     class_probability: np.ndarray  # [C] mean softmax over the test images of all tasks
-    reliability: np.ndarray  # [BINS, 3] images, summed confidence, hits by confidence
-    activity: list[np.ndarray]  # a stage: [C, N] how many test images of each class activate each unit
+    reliability: np.ndarray  # [BINS, 3] images, summed confidence and hits, by confidence
+    activity: list[np.ndarray]  # [C, N] for each stage: how many test images of each class activate each unit
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as named arrays."""
+        """Everything as named arrays."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "activity"}
         return plain | {f"activity.{l + 1}": a for l, a in enumerate(self.activity)}
 
@@ -41,10 +41,10 @@ class Scores:
 
 @torch.no_grad()
 def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment: Augment) -> Scores:
-    """Scores a memory on all test images in one pass."""
+    """Score a memory on all test images in one pass."""
     logits, activity = _respond(view, images, labels, augment, stream.data.num_classes)
     if not torch.isfinite(logits).all():
-        raise RunError(f"the {view.name} memory answers with NaN: lower the learning rate")
+        raise RunError(f"the {view.name} memory answers NaN: lower the learning rate")
     hit = logits.argmax(1) == labels  # among all classes, seen or not
     class_il, task_il = [], []
     for task in stream.tasks:
@@ -68,12 +68,12 @@ def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment
 
 
 def at_once(images: Tensor) -> int:
-    """How many images are answered at once: fewer of larger ones."""
+    """How many images go through a network at once: fewer of larger ones."""
     return min(BATCH, max(1, BATCH * 32**2 // images.shape[2:].numel()))
 
 
 def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> tuple[Tensor, list[Tensor]]:
-    """Logits of all images, and class-wise counts of active units."""
+    """Logits of all images, and how often each unit was active for each class."""
     network = view.memory.network.eval()
     logits, activity = (
         [],
@@ -108,7 +108,7 @@ def last_accuracy(r: np.ndarray) -> float:
 
 
 def forgetting(r: np.ndarray) -> float:
-    """How much was lost since the best moment: 1/(T-1) Σ_{i<T} (max_{t<T} R[t, i] - R[T, i])."""
+    """How much was lost since the best point: 1/(T-1) Σ_{i<T} (max_{t<T} R[t, i] - R[T, i])."""
     return float((r[:-1, :-1].max(0) - r[-1, :-1]).mean())
 
 
@@ -123,13 +123,13 @@ def forward_transfer(r: np.ndarray, untrained: np.ndarray) -> float:
 
 
 def summary(r: np.ndarray, untrained: np.ndarray, kind: str) -> dict[str, float]:
-    """The measures that a matrix allows: all for a sequence of tasks, the end for training at once."""
+    """The measures of a matrix: all of them for a sequence of tasks, accuracy alone for joint training."""
     measures = {"accuracy": average_accuracy(r)}
     if kind == "gcil":
         measures["last"] = last_accuracy(r)
     if len(r) == r.shape[1] > 1:
         measures["forgetting"] = forgetting(r)
         measures["backward_transfer"] = backward_transfer(r)
-        if kind != "gcil":  # there the next test set has all that was learned before
+        if kind != "gcil":  # there the next test set contains all that was learned before
             measures["forward_transfer"] = forward_transfer(r, untrained)
     return measures

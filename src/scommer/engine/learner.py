@@ -20,14 +20,14 @@ from scommer.methods.training import Training
 from scommer.streams import Stream
 
 Moment = Literal["step", "epoch", "task"]
-DIVERGED = 5  # times the loss of guessing; epochs of runs that go well stay below half of that
-POSITION = ("task", "epoch", "batch", "offered", "curve")  # plain values of a learner's state
+DIVERGED = 5  # times the loss of guessing; healthy runs stay below half of that
+POSITION = ("task", "epoch", "batch", "offered", "curve")  # the plain values of a learner's state
 
 
 class Learner:
     """A method learning a stream. `learn` yields after every step, epoch and task.
 
-    At each yield the learner is whole: `state` holds all that is needed to go on from there, to the bit.
+    At each yield the learner is consistent: training resumes from its `state` bit for bit.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Learner:
         capture: bool = True,
         earlier: int = 0,
     ) -> None:
-        """`earlier` tasks were learned by others, whose state is taken up before this one learns."""
+        """`earlier` tasks were learned by another learner, whose state is restored before this one learns."""
         self.stream, self.method, self.training, self.seed = stream, method, training, seed
         self.earlier = earlier
         self.device, self.precision = torch.device(device), precision
@@ -56,21 +56,23 @@ class Learner:
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
         self.augmenting = randomness.generator(seed, "augment", self.device)
-        # On a GPU all draw from one: each generator of a graph costs two launches a step.
-        one = self.augmenting if self.device.type == "cuda" else None
-        factory = MemoryFactory(data.train_images[0], data.num_classes, training, buffer, seed, self.device, half, one)
+        # On a GPU all roles share a generator: each one in a graph costs two launches a step.
+        shared = self.augmenting if self.device.type == "cuda" else None
+        factory = MemoryFactory(
+            data.train_images[0], data.num_classes, training, buffer, seed, self.device, half, shared
+        )
         self.memories = factory.memories(method)
         self.ordering = randomness.generator(seed, "order")
-        self.lane = SideStream(self.device, urgent=True)  # learners side by side do not wait for each other
-        self.meanwhile = SideStream(self.device)  # of what needs no gradient
-        self.take: Step = self.step
+        self.own_stream = SideStream(self.device, urgent=True)  # learners side by side do not wait for each other
+        self.side = SideStream(self.device)  # for what needs no gradient
+        self.run_step: Step = self.step
         if capture and self.device.type == "cuda":
-            self.take = captured(self.step, {self.augmenting, *self.memories.generators().values()})
+            self.run_step = captured(self.step, {self.augmenting, *self.memories.generators().values()})
         # position
         self.task = self.epoch = self.batch = 0
-        self.offered = 0  # examples that episodic memory was offered
+        self.offered = 0  # examples offered to episodic memory so far
         self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
-        # what is left behind
+        # results
         self.loss = torch.zeros((), dtype=torch.float64, device=self.device)  # summed over this epoch
         self.curve: list[float] = []  # mean loss of each epoch
         self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
@@ -79,13 +81,13 @@ class Learner:
     # --- the loop
 
     def learn(self) -> Iterator[Moment]:
-        """Trains from the present position to the end of the stream."""
+        """Train from the current position to the end of the stream."""
         moments = self._learn()
         while True:
-            with self.lane.run():
+            with self.own_stream.run():
                 reached = next(moments, None)
             if reached != "step":
-                self.lane.join()
+                self.own_stream.join()
             if reached is None:
                 return
             yield reached
@@ -109,31 +111,31 @@ class Learner:
 
     @property
     def size(self) -> int:
-        """Images a step of this task (of the last one when all are learned)."""
+        """Images per step of this task (of the last task once all are learned)."""
         return min(self.training.batch, len(self.phases[min(self.task, len(self.phases) - 1)]))
 
     @property
     def batches(self) -> int:
-        """Steps an epoch of this task."""
+        """Steps per epoch of this task."""
         return self.steps_per_epoch(self.task)
 
     def steps_per_epoch(self, task: int) -> int:
-        """Steps an epoch of any task."""
+        """Steps per epoch of any task."""
         return self.training.steps(len(self.phases[task]))
 
     @property
     def place(self) -> tuple[int, int]:
-        """The task and the epoch that it is in, from 1."""
+        """The current task and epoch, counted from 1."""
         return min(self.task + 1, len(self.phases)), min(self.epoch + 1, self.training.epochs)
 
     @property
     def known(self) -> int:
-        """How many tasks it has learned."""
+        """How many tasks have been learned."""
         return self.task if not self.method.joint else len(self.stream.tasks)
 
     @property
     def steps(self) -> tuple[int, int]:
-        """Steps done and steps in all."""
+        """Steps done, and the total."""
         each = [self.steps_per_epoch(t) for t in range(len(self.phases))]
         done = sum(each[: self.task]) * self.training.epochs
         if self.task < len(each):
@@ -147,12 +149,12 @@ class Learner:
     def _next_step(self) -> None:
         index = self.order[self.batch * self.size : (self.batch + 1) * self.size]
         offer = self.training.offer == "every_epoch" or self.epoch == 0
-        self.take(index, self._recallable(), offer)
+        self.run_step(index, self._recallable(), offer)
         self.offered += len(index) if offer else 0
         self.batch += 1
 
     def _recallable(self) -> int:
-        """How many examples a step replays: known from the count of offers, never read from the device."""
+        """How many examples a step replays, from the host's count of offers: nothing is read from the device."""
         if not self.method.draws or self.memories.episodic is None:
             return 0
         return min(self.training.replay, self.memories.episodic.held(self.offered))
@@ -170,7 +172,7 @@ class Learner:
         ready = record_event(self.device)
         recalled = tuple(batch._replace(ready=ready) for batch in recalled)
         outcome = method.loss(memories, task, recalled)
-        with self.meanwhile.run():
+        with self.side.run():
             method.observe(memories, task, outcome)
             if memories.episodic is not None and offer:
                 memories.episodic.remember(x=raw, y=y, **method.extra_fields(outcome))
@@ -178,7 +180,7 @@ class Learner:
         memories.working.backward(outcome.loss)
         method.adjust_gradient(memories, recalled, self.training.lr)
         memories.working.update(self.training.lr)
-        self.meanwhile.join()
+        self.side.join()
         method.after_step(memories, task, outcome)
 
     def _recall(self, n: int) -> Batch:
@@ -187,26 +189,26 @@ class Learner:
         return Batch(self.augment(fields.pop("x"), self.augmenting), fields.pop("y"), fields)
 
     def mean_loss(self) -> float:
-        """Mean loss of this epoch so far; an error if it is not a number any more."""
+        """Mean loss of this epoch so far; an error if it is not finite."""
         if not self.batch:
             return self.curve[-1] if self.curve else float("nan")
-        with self.lane.run():
+        with self.own_stream.run():
             loss = self.loss.item() / self.batch
         if not np.isfinite(loss):
             raise RunError(
                 f"the loss became {loss} in task {self.task + 1}, epoch {self.epoch + 1}: "
-                f"lower the learning rate (now lr = {self.training.lr}) or check the images for NaN"
+                f"lower the learning rate (lr = {self.training.lr}) or check the images for NaN"
             )
         return loss
 
     def divergence(self) -> str | None:
-        """What to say of the last epoch if its loss is far above that of guessing."""
+        """A message if the last epoch's loss is far above that of guessing."""
         guessing = np.log(max(2, self.stream.data.num_classes))
         if self.curve[-1] <= DIVERGED * guessing:
             return None
         return (
-            f"training diverges, to a mean loss of {self.curve[-1]:.1f} in the last epoch where guessing has "
-            f"{guessing:.1f}: lower the learning rate (now lr = {self.training.lr}) or a weight in the loss"
+            f"training diverges: the last epoch's mean loss is {self.curve[-1]:.1f}, that of guessing {guessing:.1f}; "
+            f"lower the learning rate (lr = {self.training.lr}) or a weight in the loss"
         )
 
     def _end_epoch(self) -> None:
@@ -218,20 +220,20 @@ class Learner:
     # --- evaluation
 
     def score(self) -> None:
-        """Evaluates all memories as they are, where there is anything to test them on."""
-        self.lane.join()
+        """Evaluate all memories as they are, if there are test images."""
+        self.own_stream.join()
         if not len(self.test_images):
             return
         for view in self.method.views(self.memories, list(self.calibration())):
             rows = self.scores.setdefault(view.name, [])
-            rows[:] = [replace(row, activity=[]) for row in rows]  # only the last is of use
+            rows[:] = [replace(row, activity=[]) for row in rows]  # only the last one is recorded
             rows.append(self._evaluate(view))
 
     def _evaluate(self, view: View) -> Scores:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment)
 
     def calibration(self) -> Iterator[Tensor]:
-        """Batches half of episodic memory, half of the task just learned, augmented as in training."""
+        """Batches drawn half from episodic memory, half from the task just learned, augmented as in training."""
         task = min(self.task, len(self.phases) - 1)
         phase = self.phases[task]
         held = self.memories.episodic.held(self.offered) if self.memories.episodic else 0
@@ -248,11 +250,11 @@ class Learner:
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
             yield self.augment(torch.cat([a, b]), augmenting)
 
-    # --- going on from a checkpoint
+    # --- checkpoints
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that is needed to go on from here: tensors, and a few plain values."""
-        self.lane.join()
+        """Everything needed to resume from here: tensors, and a few plain values."""
+        self.own_stream.join()
         tensors = {f"memories/{name}": t for name, t in self.memories.tensors().items()}
         tensors |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
         tensors |= {"order": self.order, "loss": self.loss}
@@ -264,8 +266,8 @@ class Learner:
         return tensors, {**{name: getattr(self, name) for name in POSITION}, "scores": counts}
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Takes up a state. The learner must be of the same experiment."""
-        self.lane.join()
+        """Restore a state. The learner must be of the same experiment."""
+        self.own_stream.join()
         for name, live in self.memories.tensors().items():
             live.copy_(tensors[f"memories/{name}"])
         self.memories.sync_half()
@@ -293,4 +295,4 @@ def _check_channels(training: Training, channels: int) -> None:
     for name in ("mean", "std"):
         n = len(getattr(training, name))
         if n not in (1, channels):
-            raise UsageError(f"{name} has {n} values, but the images have {channels} channels: give one, or one each")
+            raise UsageError(f"{name} has {n} values, but the images have {channels} channels: give 1 or {channels}")

@@ -12,24 +12,24 @@ class Training:
     """How a learner trains: network, optimiser, batches, augmentation."""
 
     network: str = "resnet18"  # a name in NETWORKS
-    width: int | None = None  # units of the first stage; None: the network's own
-    depth: int | None = None  # blocks a stage
+    width: int | None = None  # units of the first stage; None: the network's default
+    depth: int | None = None  # blocks per stage
     stages: int | None = None
     epochs: int = 50  # passes over each task
     lr: float = 0.1  # η
     momentum: float = 0.0
     weight_decay: float = 0.0
-    batch: int = 32  # task images a step
-    replay: int = 32  # recalled images a step
-    drop_last: bool = True  # a last partial batch is left out
+    batch: int = 32  # task images per step
+    replay: int = 32  # recalled images per step
+    drop_last: bool = True  # leave out a last partial batch
     offer: Literal["every_epoch", "first_epoch"] = "every_epoch"  # when the reservoir is offered the task
     pad: int = 4  # pixels of the random crop
     flip: bool = True
-    mean: tuple[float, ...] = (0.5,)  # of normalisation, by channel
+    mean: tuple[float, ...] = (0.5,)  # of normalisation, per channel
     std: tuple[float, ...] = (0.5,)
 
     def steps(self, images: int) -> int:
-        """Steps an epoch of so many images; a last partial batch is dropped unless it is the only one."""
+        """Steps per epoch of so many images; a last partial batch is dropped unless it is the only one."""
         return max(1, images // self.batch) if self.drop_last else -(-images // self.batch)
 
     def __post_init__(self) -> None:
