@@ -76,7 +76,8 @@ def test_a_run_that_diverges_is_told_of_once(recwarn: pytest.WarningsRecorder) -
     (told,) = (str(w.message) for w in recwarn if issubclass(w.category, RunWarning))
     first = int(np.argmax(diverged.arrays["loss"] > 5 * np.log(10)))
     when, loss = f"task {first // 2 + 1}, epoch {first % 2 + 1}", diverged.arrays["loss"][first]
-    assert told.startswith(f"{diverged.name}, {when}: training diverges, to a mean loss of {loss:.1f} in")
+    assert told.startswith(f"{diverged.name}, {when}: ")
+    assert f"{loss:.1f}" in told
 
 
 class Stopping(Watch):

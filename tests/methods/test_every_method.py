@@ -150,12 +150,14 @@ def test_batches_that_do_not_divide(stream: Stream, method: str) -> None:
     ):
         made = learner(stream, method, **settings)
         assert made.steps_per_epoch(0) == steps
-        seen = []
-        take = made.run_step
-        made.run_step = lambda index, replay, offer, take=take, seen=seen: (
-            seen.append(index),
-            take(index, replay, offer),
-        )[1]  # type: ignore[func-returns-value]
+        seen: list[torch.Tensor] = []
+        run_step = made.run_step
+
+        def noted(index: torch.Tensor, *rest: Any, run_step: Any = run_step, seen: Any = seen) -> None:
+            seen.append(index)
+            run_step(index, *rest)
+
+        made.run_step = noted
         moments = made.learn()
         while next(moments) != "epoch":
             pass

@@ -58,9 +58,8 @@ class Learner:
         self.augmenting = randomness.generator(seed, "augment", self.device)
         # On a GPU all roles share a generator: each one in a graph costs two launches a step.
         shared = self.augmenting if self.device.type == "cuda" else None
-        factory = MemoryFactory(
-            data.train_images[0], data.num_classes, training, buffer, seed, self.device, half, shared
-        )
+        image, classes = data.train_images[0], data.num_classes
+        factory = MemoryFactory(image, classes, training, buffer, seed, self.device, half, shared)
         self.memories = factory.memories(method)
         self.ordering = randomness.generator(seed, "order")
         self.own_stream = SideStream(self.device, urgent=True)  # learners side by side do not wait for each other

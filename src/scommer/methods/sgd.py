@@ -1,4 +1,4 @@
-"""SGD: the lower bound. No replay, no memory beside the weights."""
+"""SGD: the lower bound. No replay, no memory besides the weights."""
 
 from dataclasses import dataclass
 from typing import ClassVar
