@@ -13,7 +13,7 @@ from scommer.engine.evaluate import Scores, evaluate, summary
 from scommer.errors import ScommerError
 from scommer.memory import LongTermMemory, WorkingMemory
 from scommer.methods import View
-from scommer.nn.networks import Response, build
+from scommer.nn.networks import NetworkOutput, build
 from scommer.streams import class_il, gcil
 
 # --- measures of a matrix
@@ -113,7 +113,7 @@ class Told(nn.Module):
         image = x[:, 0, 0, 0].round().long()
         logits = self.logits[image]
         logits[:, 0] += self.running
-        return Response(logits, [torch.from_numpy(fired)[image] for fired in FIRED])
+        return NetworkOutput(logits, [torch.from_numpy(fired)[image] for fired in FIRED])
 
 
 def pixels(n):
@@ -269,7 +269,9 @@ def test_images_are_normalised_as_in_training_and_not_augmented():
     class Watching(Told):
         def forward(self, x, keep=None, parts=None):
             seen.append(x)
-            return Response(torch.zeros(len(x), CLASSES), [torch.zeros(len(x), n, dtype=torch.bool) for n in (3, 5)])
+            return NetworkOutput(
+                torch.zeros(len(x), CLASSES), [torch.zeros(len(x), n, dtype=torch.bool) for n in (3, 5)]
+            )
 
     images = np.random.default_rng(0).integers(0, 256, (12, 3, 8, 8), dtype=np.uint8)
     stream = class_il((images, np.arange(12) % CLASSES, images, np.arange(12) % CLASSES), 3)

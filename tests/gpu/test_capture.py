@@ -1,4 +1,4 @@
-"""On a GPU: a step replayed as a graph has the effect of the step itself."""
+"""On a GPU: a captured step has the same effect as an eager one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +22,9 @@ from scommer.streams import class_il
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("default"),  # the compiler has warnings of its own
+    pytest.mark.filterwarnings("default"),  # torch.compile emits some
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-
 
 State = dict[str, torch.Tensor]
 
@@ -42,7 +41,7 @@ def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def uncompiled() -> Iterator[None]:
-    """Compiled functions round otherwise than the plain ones."""
+    """Switch compilation off: compiled functions round differently."""
     with without("compiling"):
         yield
 
@@ -91,29 +90,29 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_learners_side_by_side_equal_each_alone() -> None:
-    wanted = [("scommer", 1), ("scommer", 2), ("cls-er", 1)]
-    alone = [advance(learner(method, seed=seed), 40) for method, seed in wanted]
-    learners = [learner(method, seed=seed) for method, seed in wanted]
-    going = [each.learn() for each in learners]
+def test_learners_in_one_process_equal_single_learners() -> None:
+    settings = [("scommer", 1), ("scommer", 2), ("cls-er", 1)]
+    alone = [advance(learner(method, seed=seed), 40) for method, seed in settings]
+    learners = [learner(method, seed=seed) for method, seed in settings]
+    running = [each.learn() for each in learners]
     while learners[0].steps[0] < 40:
-        for moments in going:
+        for moments in running:
             next(moments)
     for each, expected in zip(learners, alone, strict=True):
         assert different(state(each), expected) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_compiled_is_near_to_eager(method: str) -> None:
-    """A few steps: what rounding changes grows from step to step."""
+def test_compiled_steps_are_close_to_eager_steps(method: str) -> None:
+    """Only a few steps, because rounding differences grow."""
     graph, plain = (advance(learner(method, capture), 8)["memories/working/theta"] for capture in (True, False))
     assert (graph - plain).norm() / plain.norm() < 1e-4
 
 
-@pytest.mark.parametrize("lever", SWITCHES)
-def test_what_makes_a_step_fast_does_not_change_it(lever: Switch) -> None:
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_each_optimisation_preserves_the_result(switch: Switch) -> None:
     fast = advance(learner("scommer"), 8)["memories/working/theta"]
-    with without(lever):
+    with without(switch):
         plain = advance(learner("scommer"), 8)["memories/working/theta"]
     assert (fast - plain).norm() / plain.norm() < 1e-4
 
@@ -121,7 +120,7 @@ def test_what_makes_a_step_fast_does_not_change_it(lever: Switch) -> None:
 @pytest.mark.parametrize(
     "settings", [{"momentum": 0.9}, {"weight_decay": 1e-3}, {"network": "mlp"}, {"dropout": "none"}]
 )
-def test_other_ways_down_are_captured_too(settings: dict[str, Any]) -> None:
+def test_other_optimisers_and_networks_are_captured_too(settings: dict[str, Any]) -> None:
     method = "scommer" if "dropout" in settings else "er"
     learners = (learner(method, capture, **settings) for capture in (True, False))
     graph, plain = (advance(each, 8)["memories/working/theta"] for each in learners)
@@ -133,14 +132,14 @@ def test_other_ways_down_are_captured_too(settings: dict[str, Any]) -> None:
     [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}],
     ids=str,
 )
-def test_on_a_gpu_a_step_is_what_it_is_on_a_cpu(settings: dict[str, Any]) -> None:
-    """The fused kernels against the plain path, through a whole network and its long-term memory.
+def test_two_steps_on_a_gpu_equal_two_steps_on_a_cpu(settings: dict[str, Any]) -> None:
+    """The fused kernels against plain PyTorch, through a whole network and its long-term memory.
 
-    Draws leave no choice: the second step recalls all that the first left, the first units alone may be retained,
-    and every step is consolidated.
+    No draw matters: the second step recalls all images of the first, only the first units can be retained, and every
+    step consolidates.
     """
-    sure = {"pad": 0, "r": 1.0, "network": "resnet18", "width": 16, "active": [0.9, 0.9, 0.9, 0.8]}
-    made, training = resolve("s-digits", "scommer", 64, "official", sure | settings)
+    fixed = {"pad": 0, "r": 1.0, "network": "resnet18", "width": 16, "active": [0.9, 0.9, 0.9, 0.8]}
+    made, training = resolve("s-digits", "scommer", 64, "official", fixed | settings)
     stream = class_il(load("digits"), tasks=5)
     both = [
         advance(Learner(stream, made, training, buffer=64, seed=1, device=device, capture=False), 2)
@@ -151,70 +150,70 @@ def test_on_a_gpu_a_step_is_what_it_is_on_a_cpu(settings: dict[str, Any]) -> Non
         assert (cpu - gpu).norm() / cpu.norm() < 1e-4
 
 
-def test_bf16_is_near_to_fp32() -> None:
+def test_bf16_is_close_to_fp32() -> None:
     half, full = (advance(learner("scommer", precision=p, network="small"), 5) for p in ("bf16", "fp32"))
     a, b = half["memories/working/theta"], full["memories/working/theta"]
     assert 0 < (a - b).norm() / b.norm() < 0.02
 
 
-WIDE = {"precision": "bf16", "network": "small", "width": 64}  # as the kernels of convolutions like it
+WIDE = {"precision": "bf16", "network": "small", "width": 64}  # a width that the convolution kernels support
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_captured_equals_eager_in_bf16_too() -> None:
+def test_captured_equals_eager_in_bf16() -> None:
     graph, plain = (advance(learner("scommer", capture, **WIDE), 30) for capture in (True, False))
     assert different(graph, plain) == []
 
 
-def test_convolutions_of_our_own_are_near_to_the_librarys() -> None:
-    """The way of one step, which is its gradient."""
+def test_custom_convolutions_are_close_to_those_of_cudnn() -> None:
+    """Compare the change of weights in one step, which is proportional to the gradient."""
 
-    def way() -> torch.Tensor:
+    def change() -> torch.Tensor:
         made = learner("scommer", **WIDE)
         before = state(made)["memories/working/theta"]
         return advance(made, 1)["memories/working/theta"] - before
 
-    own = way()
+    own = change()
     with without("convolutions"):
-        library = way()
+        library = change()
     assert 0 < (own - library).norm() / library.norm() < 0.05
 
 
-def test_two_passes_of_one_loss_give_both_gradients_in_bf16() -> None:
+def test_a_loss_over_two_passes_sums_both_gradients_in_bf16() -> None:
     working = learner("er", **WIDE).memories.working
     x = torch.randn(6, 1, 8, 8, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last)
     passes = [lambda: working(x[:2]).logits.sum(), lambda: working(x[2:]).logits.square().sum()]
-    apart = []
+    single = []
     for loss in passes:
         working.backward(loss())
         working.update(0.0)
-        apart.append(working.gradient.clone())
+        single.append(working.gradient.clone())
     working.backward(passes[0]() + passes[1]())
     working.update(0.0)
-    both = apart[0] + apart[1]
+    both = single[0] + single[1]
     assert (working.gradient - both).norm() / both.norm() < 0.02
 
 
 @pytest.mark.parametrize("settings", [{}, {"network": "resnet18", "active": [0.9, 0.9, 0.9, 0.8]}])
-def test_a_run_repeats_to_the_bit(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As users run it, with all that makes it fast."""
+def test_a_run_repeats_bit_for_bit(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run as users start it, with all optimisations."""
     torch.use_deterministic_algorithms(False)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)  # it is the run's own to set
-    wanted = Experiment("s-digits", "scommer", 30, settings={"epochs": 2, "warmup": 0, **settings})
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)  # the run sets it itself
+    experiment = Experiment("s-digits", "scommer", 30, settings={"epochs": 2, "warmup": 0, **settings})
     for folder in ("first", "second"):
-        run(wanted, out=tmp_path / folder, device="cuda", weights=True)
+        run(experiment, out=tmp_path / folder, device="cuda", weights=True)
     one, other = (safetensors.torch.load_file(path) for path in sorted(tmp_path.rglob("weights.safetensors")))
     assert different(one, other) == []
 
 
-def test_the_bench_measures_a_gpu() -> None:
+def test_bench_on_a_gpu() -> None:
     measured = bench("scommer", network="small", device="cuda", precision="bf16", steps=5, cohorts=(1, 2))
     assert all(t.ms > 0 for t in measured.timings)
     assert measured.floor_ms > 0
     assert measured.bare_ms > 0
 
 
-def test_a_classifier_goes_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None:
+def test_a_classifier_moves_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None:
     torch.use_deterministic_algorithms(False)
     data = load("digits")
     halves = [data.train_labels < 5, data.train_labels >= 5]
@@ -229,7 +228,7 @@ def test_a_classifier_goes_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None:
 
 
 def test_a_run_in_bf16_learns(tmp_path: Path) -> None:
-    wanted = Experiment("s-digits", "scommer", 30)
-    record = run(wanted, out=tmp_path, device="cuda", precision="bf16", weights=True)
+    experiment = Experiment("s-digits", "scommer", 30)
+    record = run(experiment, out=tmp_path, device="cuda", precision="bf16", weights=True)
     assert record.device["precision"] == "bf16"
     assert record.scores["long_term"]["class_il"]["accuracy"] > 60

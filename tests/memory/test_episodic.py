@@ -1,4 +1,4 @@
-"""Reservoir sampling against Vitter's algorithm R: exact probabilities, and one example at a time."""
+"""Reservoir sampling in batches against Vitter's algorithm R, which takes one example at a time."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ def memory(capacity, generator=None, **extra):
 
 
 def offer(episodic, n, batches, start=0):
-    """Offers the numbers start … start + n - 1 in batches of the sizes given, over and over."""
+    """Offer the numbers start … start + n - 1 in batches whose sizes cycle through `batches`."""
     sizes = []
     while sum(sizes) < n:
         sizes.append(min(batches[len(sizes) % len(batches)], n - sum(sizes)))
@@ -35,7 +35,7 @@ def held(episodic):
 
 
 def algorithm_r(n, capacity, draw):
-    """Vitter's algorithm R, one example after the other; `draw(i)` is uniform on 0 … i."""
+    """Vitter's algorithm R; `draw(i)` is uniform on 0 … i."""
     slots = list(range(capacity))
     for i in range(capacity, n):
         j = draw(i)
@@ -54,7 +54,7 @@ def limit(cells):
     return cells - 1 + 5 * np.sqrt(2 * (cells - 1))
 
 
-# --- remembering
+# --- remember
 
 
 @pytest.mark.parametrize("batches", [[1], [3], [4, 2], [7]])
@@ -71,27 +71,27 @@ def test_the_first_examples_fill_the_slots_in_order(batches):
 @pytest.mark.parametrize(("batches", "runs"), [([1], 600), ([2, 5], 1200), ([8], 1500), ([24], 3000)])
 def test_every_example_is_kept_equally_often(batches, runs):
     n, capacity, g = 24, 6, seeded(1)
-    kept, place = Counter(), Counter()
+    kept, slot_counts = Counter(), Counter()
     for _ in range(runs):
         episodic = memory(capacity, g)
         offer(episodic, n, batches)
         slots = held(episodic)
         assert len(set(slots)) == capacity  # each number was offered once
         kept.update(slots)
-        place.update(enumerate(slots))
-    for i in range(n):  # a share of capacity / n each
+        slot_counts.update(enumerate(slots))
+    for i in range(n):  # each with probability capacity / n
         assert abs(kept[i] / runs - 1 / 4) < 5 * np.sqrt(1 / 4 * 3 / 4 / runs), i
-    # in algorithm R a slot holds its first example with probability capacity / n, any later one with 1 / n
+    # In algorithm R, a slot ends with its first example with probability capacity / n, with any later one with 1 / n.
     exact = {(s, i): (capacity / n if i == s else 1 / n) / capacity for s in range(capacity) for i in (s, *range(6, n))}
-    assert chi_square(place, exact) < limit(len(exact))
+    assert chi_square(slot_counts, exact) < limit(len(exact))
 
 
 @pytest.mark.parametrize("batches", [[5], [1], [2, 3], [3, 2], [4, 1]])
-def test_what_is_held_is_distributed_as_in_algorithm_r(batches):
+def test_contents_have_the_distribution_of_algorithm_r(batches):
     runs, g = 2500, seeded(2)
     outcomes = [algorithm_r(5, 2, lambda i, d=draws: d[i - 2]) for draws in product(range(3), range(4), range(5))]
     exact = {state: count / 60 for state, count in Counter(map(tuple, outcomes)).items()}
-    assert exact[0, 1] == pytest.approx(1 / 3 * 2 / 4 * 3 / 5)  # nothing was overwritten
+    assert exact[0, 1] == pytest.approx(1 / 3 * 2 / 4 * 3 / 5)  # nothing overwritten
     found = Counter()
     for _ in range(runs):
         episodic = memory(2, g)
@@ -100,7 +100,7 @@ def test_what_is_held_is_distributed_as_in_algorithm_r(batches):
     assert chi_square(found, exact) < limit(len(exact))
 
 
-def test_within_a_batch_the_later_example_overwrites_the_earlier():
+def test_within_a_batch_later_examples_overwrite_earlier_ones():
     runs, g, rng = 4000, seeded(3), random.Random(0)
     ours, theirs = Counter(), Counter()
     for _ in range(runs):
@@ -110,10 +110,10 @@ def test_within_a_batch_the_later_example_overwrites_the_earlier():
         theirs.update(algorithm_r(4, 1, lambda i: rng.randint(0, i)))
     uniform = dict.fromkeys(range(4), 1 / 4)
     assert chi_square(theirs, uniform) < limit(4)
-    assert chi_square(ours, uniform) < limit(4)  # the first that draws a slot would stay too often otherwise
+    assert chi_square(ours, uniform) < limit(4)  # if earlier examples stayed, they would be too frequent
 
 
-def test_a_long_stream_stays_uniform():
+def test_the_sample_of_a_long_stream_is_uniform():
     kept = np.zeros(40)
     g = seeded(4)
     for _ in range(60):
@@ -124,14 +124,14 @@ def test_a_long_stream_stays_uniform():
     assert ((kept - expected) ** 2 / expected).sum() < limit(40)
 
 
-def test_offers_of_every_epoch_count():
+def test_examples_offered_again_count_again():
     episodic = memory(4)
     for _ in range(3):
         offer(episodic, 10, [5])
     assert episodic.seen == 30
 
 
-def test_fields_travel_with_their_example():
+def test_fields_of_an_example_stay_together():
     episodic = EpisodicMemory(
         8,
         {"x": torch.zeros(2, 3, dtype=torch.uint8), "y": torch.tensor(0), "logits": torch.zeros(4)},
@@ -151,7 +151,7 @@ def test_fields_travel_with_their_example():
         assert (state["x"].dtype, state["logits"].dtype) == (torch.uint8, torch.float32)
 
 
-# --- recalling
+# --- recall
 
 
 @pytest.mark.parametrize(("offered", "n"), [(3, 3), (3, 1), (6, 4), (6, 6), (20, 5)])
@@ -171,7 +171,7 @@ def test_recalled_examples_are_distinct_and_uniform_over_filled_slots(offered, n
     assert abs(pairs / runs - both) <= 5 * np.sqrt(both * (1 - both) / runs)
 
 
-def test_recalling_changes_nothing_but_the_generator():
+def test_recall_leaves_the_memory_unchanged():
     episodic = memory(6)
     offer(episodic, 20, [4])
     before = held(episodic)
@@ -181,17 +181,17 @@ def test_recalling_changes_nothing_but_the_generator():
     assert episodic.seen == 20
 
 
-def test_draws_come_from_the_memorys_own_generator():
-    everyone = torch.get_rng_state()
-    episodic, alike, other = (memory(5, seeded(s)) for s in (1, 1, 2))
-    for m in (episodic, alike, other):
+def test_draws_use_only_the_given_generator():
+    global_state = torch.get_rng_state()
+    episodic, same, other = (memory(5, seeded(s)) for s in (1, 1, 2))
+    for m in (episodic, same, other):
         offer(m, 200, [8])
-    assert held(episodic) == held(alike) != held(other)
-    assert episodic.recall(5)["x"].tolist() == alike.recall(5)["x"].tolist()
-    assert torch.equal(torch.get_rng_state(), everyone)
+    assert held(episodic) == held(same) != held(other)
+    assert episodic.recall(5)["x"].tolist() == same.recall(5)["x"].tolist()
+    assert torch.equal(torch.get_rng_state(), global_state)
 
 
-def test_a_memory_goes_on_from_its_state():
+def test_a_restored_memory_continues_identically():
     whole = memory(7, seeded(1))
     offer(whole, 50, [4])
     whole.recall(3)
@@ -213,15 +213,15 @@ def test_a_memory_goes_on_from_its_state():
 
 
 @pytest.mark.parametrize("capacity", [0, -3])
-def test_a_memory_that_holds_nothing_is_refused(capacity):
-    with pytest.raises(UsageError, match=f"a buffer of {capacity} holds nothing"):
+def test_a_capacity_below_1_is_an_error(capacity):
+    with pytest.raises(UsageError, match=f"buffer = {capacity}"):
         memory(capacity)
 
 
-def test_fields_that_do_not_match_are_refused():
+def test_missing_or_unknown_fields_are_an_error():
     episodic = memory(3, y=torch.tensor(0))
     one = torch.tensor([1])
     for batch in ({"x": one}, {"x": one, "y": one, "logits": one}, {"x": one, "z": one}):
-        with pytest.raises(UsageError, match="this memory keeps x, y; it was given"):
+        with pytest.raises(UsageError, match=f"x, y, .* {', '.join(batch)}$"):
             episodic.remember(**batch)
     assert episodic.seen == 0

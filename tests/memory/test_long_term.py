@@ -1,4 +1,4 @@
-"""Long-term memory: Eq. 3 step by step in NumPy, and its batch-norm statistics by hand."""
+"""Long-term memory against Eq. 3 in NumPy, and batch-norm statistics computed by hand."""
 
 import copy
 
@@ -26,12 +26,12 @@ def images(n, seed=0):
 
 
 def shake(vector, seed):
-    """Another value for every weight."""
+    """Add noise to every weight."""
     vector.add_(torch.randn(vector.shape, generator=seeded(seed)))
 
 
-def apart(long_term, working):
-    """θ_s = 0 and θ_w = 1, so that θ_s shows what one update mixes in."""
+def zero_and_one(long_term, working):
+    """Set θ_s = 0 and θ_w = 1, so that θ_s shows the weight of θ_w in the next update."""
     long_term.weights.theta.zero_()
     working.weights.theta.fill_(1.0)
 
@@ -39,7 +39,7 @@ def apart(long_term, working):
 # --- Eq. 3
 
 
-def test_it_starts_as_working_memory_and_shares_nothing_with_it():
+def test_it_starts_as_a_copy_of_working_memory():
     working, long_term = pair()
     x = images(5)
     assert torch.equal(long_term.weights.theta, working.weights.theta)
@@ -49,7 +49,7 @@ def test_it_starts_as_working_memory_and_shares_nothing_with_it():
     working.backward(F.cross_entropy(working(x).logits, torch.arange(5) % 4))
     working.update(0.5)
     assert torch.equal(long_term.weights.theta, before)
-    assert not long_term.weights.statistics[:5].any()  # the pass of working memory moved only its own
+    assert not long_term.weights.statistics[:5].any()  # the pass of working memory left them unchanged
     kept = working.weights.theta.clone()
     shake(long_term.weights.theta, 1)
     long_term.retrieve(x)
@@ -58,7 +58,7 @@ def test_it_starts_as_working_memory_and_shares_nothing_with_it():
     assert not addresses[0] & addresses[1]
 
 
-def test_it_has_the_same_sparsity():
+def test_it_is_as_sparse_as_working_memory():
     working, long_term = pair(active=(0.6, 0.4), activate="block", threshold="k-1")
     x = images(5)
     assert torch.equal(long_term.retrieve(x), working(x).logits)
@@ -68,17 +68,17 @@ def test_it_has_the_same_sparsity():
 
 @pytest.mark.parametrize("ramp", [True, False])
 @pytest.mark.parametrize(("r", "alpha"), [(0.5, 0.9), (0.3, 0.75), (1.0, 0.999)])
-def test_eq_3_step_by_step(ramp, r, alpha):
+def test_consolidation_follows_eq_3(ramp, r, alpha):
     working, long_term = pair()
-    coin = torch.Generator()
-    coin.set_state(long_term.generator.get_state())
+    draws = torch.Generator()
+    draws.set_state(long_term.generator.get_state())
     theta_s = long_term.weights.theta.double().numpy()
     updates = 0
     for step in range(1, 31):
         shake(working.weights.theta, step)
         theta_w = working.weights.theta.double().numpy()
         long_term.consolidate(working, r, alpha, ramp)
-        if r > torch.rand((), generator=coin).item():
+        if r > torch.rand((), generator=draws).item():
             a = min(1 - 1 / (step + 1), alpha) if ramp else alpha
             theta_s = a * theta_s + (1 - a) * theta_w
             updates += 1
@@ -87,23 +87,23 @@ def test_eq_3_step_by_step(ramp, r, alpha):
 
 
 @pytest.mark.parametrize("r", [0.1, 0.5, 0.7])
-def test_it_is_updated_as_often_as_r_says(r):
+def test_updates_have_probability_r(r):
     working, long_term = pair("mlp", seed=3)
     hits, runs = 0, 3000
     for _ in range(runs):
-        apart(long_term, working)
+        zero_and_one(long_term, working)
         long_term.consolidate(working, r, 0.5, ramp=False)
-        mixed = long_term.weights.theta.unique().tolist()  # the coin is one for all weights
+        mixed = long_term.weights.theta.unique().tolist()  # one draw for all weights
         assert mixed in ([0.0], [0.5])
         hits += mixed == [0.5]
     assert abs(hits / runs - r) < 5 * np.sqrt(r * (1 - r) / runs)
 
 
 @pytest.mark.parametrize(("r", "expected"), [(0.0, 0.0), (1.0, 0.5)])
-def test_r_of_0_and_1_leave_nothing_to_chance(r, expected):
+def test_r_of_0_never_and_r_of_1_always_updates(r, expected):
     working, long_term = pair("mlp")
     for _ in range(300):
-        apart(long_term, working)
+        zero_and_one(long_term, working)
         long_term.consolidate(working, r, 0.5, ramp=False)
         assert (long_term.weights.theta == expected).all()
 
@@ -112,7 +112,7 @@ def decays(alpha, ramp, steps):
     working, long_term = pair("mlp")
     found = []
     for _ in range(steps):
-        apart(long_term, working)
+        zero_and_one(long_term, working)
         long_term.consolidate(working, 1.0, alpha, ramp)
         found.append(1 - long_term.weights.theta[0].item())
     return found
@@ -131,16 +131,16 @@ def test_without_the_ramp_the_decay_is_alpha():
     assert decays(0.999, False, 3) == pytest.approx([0.999] * 3, abs=1e-6)
 
 
-def test_the_ramp_counts_steps_not_updates():
+def test_the_ramp_counts_steps_rather_than_updates():
     working, long_term = pair("mlp")
     for _ in range(3):
         long_term.consolidate(working, 0.0, 0.999, ramp=True)
-    apart(long_term, working)
+    zero_and_one(long_term, working)
     long_term.consolidate(working, 1.0, 0.999, ramp=True)
     assert long_term.weights.theta[0].item() == pytest.approx(1 / 5, abs=1e-6)
 
 
-def test_a_ramp_of_all_steps_is_the_plain_average():
+def test_with_r_of_1_the_ramp_gives_the_plain_average():
     working, long_term = pair("mlp")
     seen = [long_term.weights.theta.double().numpy()]
     for step in range(20):
@@ -150,38 +150,38 @@ def test_a_ramp_of_all_steps_is_the_plain_average():
     assert np.allclose(long_term.weights.theta.numpy(), np.mean(seen, 0), atol=1e-5)
 
 
-def test_the_coin_is_its_own():
-    everyone = torch.get_rng_state()
-    trails = []
+def test_draws_use_only_the_given_generator():
+    global_state = torch.get_rng_state()
+    runs = []
     for seed in (1, 1, 2):
         working, long_term = pair("mlp", seed)
-        trail = []
+        thetas = []
         for step in range(30):
             shake(working.weights.theta, step)
             long_term.consolidate(working, 0.5, 0.9, ramp=False)
-            trail.append(long_term.weights.theta.clone())
-        trails.append(torch.stack(trail))
-    assert torch.equal(trails[0], trails[1])
-    assert not torch.equal(trails[0], trails[2])
-    assert torch.equal(torch.get_rng_state(), everyone)
+            thetas.append(long_term.weights.theta.clone())
+        runs.append(torch.stack(thetas))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+    assert torch.equal(torch.get_rng_state(), global_state)
 
 
 # --- batch-norm statistics
 
 
-def stem_statistics(x, theta_of):
-    """Mean and unbiased variance of what enters the first batch-norm layer."""
-    z = F.conv2d(x, theta_of.network.stem.weight.detach(), None, 1, 1).double().numpy()
+def stem_statistics(x, memory):
+    """Return mean and unbiased variance of the input of the first batch-norm layer."""
+    z = F.conv2d(x, memory.network.stem.weight.detach(), None, 1, 1).double().numpy()
     return z.mean((0, 2, 3)), z.var((0, 2, 3), ddof=1)
 
 
 def running(long_term, statistics=None):
-    """The running mean and variance of the first batch-norm layer (5 units: the first 10 numbers)."""
+    """Return running mean and variance of the first batch-norm layer (5 units: the first 10 values)."""
     vector = (long_term.weights.statistics if statistics is None else statistics).double().numpy()
     return vector[:5], vector[5:10]
 
 
-def test_running_statistics_follow_its_own_passes_with_momentum_a_tenth():
+def test_its_own_passes_update_the_running_statistics_with_momentum_0_1():
     _, long_term = pair()
     mean, var = np.zeros(5), np.ones(5)
     for i in range(3):
@@ -193,7 +193,7 @@ def test_running_statistics_follow_its_own_passes_with_momentum_a_tenth():
         assert running(long_term)[1] == pytest.approx(var, rel=1e-4)
 
 
-def test_knowledge_is_retrieved_in_train_mode_without_gradient():
+def test_retrieval_is_in_training_mode_and_without_gradient():
     working, long_term = pair()
     shake(long_term.weights.theta, 1)
     x = 3 * images(6) + 1
@@ -214,14 +214,14 @@ def test_consolidation_averages_parameters_only():
     before = long_term.weights.statistics.clone()
     long_term.consolidate(working, 1.0, 0.9, ramp=False)
     assert torch.equal(long_term.weights.statistics, before)
-    for name, p in long_term.network.named_parameters():  # every parameter, batch-norm's too
+    for name, p in long_term.network.named_parameters():  # including those of batch norm
         start = build("small", (2, 6, 6), 4, seeded(), width=5).get_parameter(name)
         expected = 0.9 * start + 0.1 * working.network.get_parameter(name)
         torch.testing.assert_close(p.detach(), expected.detach(), atol=1e-6, rtol=1e-5)
 
 
-def measured_pair():
-    """Two memories with weights and statistics of their own."""
+def different_pair():
+    """Return two memories that differ in weights and statistics."""
     working, long_term = pair()
     for i, m in enumerate((working, long_term)):
         shake(m.weights.theta, 10 + i)
@@ -229,8 +229,8 @@ def measured_pair():
     return working, long_term
 
 
-def test_statistics_for_inference_are_its_own_or_those_of_working_memory():
-    working, long_term = measured_pair()
+def test_statistics_for_inference_are_copies_of_its_own_or_of_working_memorys():
+    working, long_term = different_pair()
     for choice, expected in (("replay", long_term), ("working", working)):
         found = long_term.statistics(choice, working, [images(4)])
         assert torch.equal(found, expected.weights.statistics)
@@ -240,8 +240,8 @@ def test_statistics_for_inference_are_its_own_or_those_of_working_memory():
 
 
 @pytest.mark.parametrize("sizes", [[6], [6, 6, 6], [8, 3, 5]])
-def test_recalibrated_statistics_are_the_mean_of_each_batchs_own(sizes):
-    working, long_term = measured_pair()
+def test_recalibrated_statistics_are_the_mean_over_batches(sizes):
+    working, long_term = different_pair()
     batches = [(i + 1) * images(n, seed=i) - i for i, n in enumerate(sizes)]
     found = long_term.statistics("recalibrated", working, iter(batches))
     each = [stem_statistics(x, long_term) for x in batches]
@@ -250,8 +250,8 @@ def test_recalibrated_statistics_are_the_mean_of_each_batchs_own(sizes):
     assert var == pytest.approx(np.mean([v for _, v in each], 0), rel=1e-4)
 
 
-def test_recalibration_reaches_every_layer():
-    working, long_term = measured_pair()
+def test_recalibration_covers_every_layer():
+    working, long_term = different_pair()
     batches = [images(6, seed=i) for i in range(2)]
     found = long_term.statistics("recalibrated", working, batches)
     twin, inputs = copy.deepcopy(long_term.network), {}
@@ -270,52 +270,52 @@ def test_recalibration_reaches_every_layer():
     assert start == len(found)
 
 
-def test_measuring_leaves_the_memory_as_it_was():
-    working, long_term = measured_pair()
+def test_recalibration_leaves_both_memories_unchanged():
+    working, long_term = different_pair()
     untouched = copy.deepcopy(long_term.network)
     before = {name: t.clone() for name, t in long_term.tensors().items()}
-    coin = long_term.generator.get_state()
+    draws = long_term.generator.get_state()
     others = {name: t.clone() for name, t in working.tensors().items()}
     long_term.statistics("recalibrated", working, [images(6), images(4, 1)])
     assert all(torch.equal(t, before[name]) for name, t in long_term.tensors().items())
     assert all(torch.equal(t, others[name]) for name, t in working.tensors().items())
-    assert torch.equal(long_term.generator.get_state(), coin)
-    x = images(5, 2)  # and the next pass moves its statistics as ever
+    assert torch.equal(long_term.generator.get_state(), draws)
+    x = images(5, 2)  # the next pass updates the statistics with the usual momentum
     assert torch.equal(long_term.retrieve(x), untouched(x).logits)
     assert torch.equal(long_term.network.stem_norm.running_var, untouched.stem_norm.running_var)
 
 
-def test_without_batches_the_statistics_stay_its_own():
-    working, long_term = measured_pair()
+def test_recalibration_without_batches_returns_its_own_statistics():
+    working, long_term = different_pair()
     found = long_term.statistics("recalibrated", working, [])
     assert torch.equal(found, long_term.weights.statistics)
 
 
-def test_it_goes_on_from_its_tensors():
-    def live(working, long_term, steps):
+def test_a_restored_memory_continues_identically():
+    def train(working, long_term, steps):
         for step in steps:
             shake(working.weights.theta, step)
             long_term.retrieve(images(5, step))
             long_term.consolidate(working, 0.5, 0.9, ramp=True)
 
     whole, first, second = pair(seed=1), pair(seed=1), pair(seed=2)
-    live(*whole, range(8))
-    live(*first, range(4))
+    train(*whole, range(8))
+    train(*first, range(4))
     for a, b in zip(second, first, strict=True):
         for name, t in a.tensors().items():
             t.copy_(b.tensors()[name])
     second[1].generator.set_state(first[1].generator.get_state())
-    live(*second, range(4, 8))
+    train(*second, range(4, 8))
     for name, t in second[1].tensors().items():
         assert torch.equal(t, whole[1].tensors()[name]), name
 
 
-def test_measuring_that_breaks_off_leaves_the_memory_as_it_was():
+def test_an_error_during_recalibration_leaves_the_memory_unchanged():
     def broken():
         yield images(6)
         raise ZeroDivisionError
 
-    working, long_term = measured_pair()
+    working, long_term = different_pair()
     untouched = copy.deepcopy(long_term.network)
     with pytest.raises(ZeroDivisionError):
         long_term.statistics("recalibrated", working, broken())

@@ -1,4 +1,4 @@
-"""The networks against forward passes written out with torch.nn.functional, layer by layer."""
+"""Networks against forward passes written with torch.nn.functional."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ def seeded(seed=0):
 
 
 def network(name="resnet18", shape=(3, 32, 32), classes=10, seed=0, **settings):
-    """A network in double precision, with batch-norm weights and statistics that are not all 0 and 1."""
+    """Build a network in double precision with random batch-norm parameters and statistics."""
     net = build(name, shape, classes, seeded(seed), **settings).double()
     g = seeded(seed + 100)
     for module in net.modules():
@@ -45,7 +45,7 @@ def images(*shape, seed=5):
 
 
 def top_filters(x, ratio):
-    """ReLU of the int(ratio·N) filters of largest Σ|x|, sample by sample."""
+    """ReLU of the int(ratio·N) filters with the largest Σ|x|, for each sample."""
     if ratio is None:
         return F.relu(x)
     k, out = int(ratio * x.shape[1]), torch.zeros_like(x)
@@ -56,26 +56,26 @@ def top_filters(x, ratio):
 
 
 def reference(net, x, stages, depth, active=None, every_block=True, keep=None, training=True):
-    """Logits and stage outputs of a CIFAR ResNet with the weights of `net`."""
+    """Return the logits and stage outputs of a CIFAR ResNet with the weights of `net`."""
     w = net.state_dict()
 
-    def normal(x, name):
+    def norm(x, name):
         mean, var = (w[f"{name}.running_{s}"].clone() for s in ("mean", "var"))
         return F.batch_norm(x, mean, var, w[f"{name}.weight"], w[f"{name}.bias"], training, 0.1, 1e-5)
 
     def conv(x, name, stride=1, padding=1):
         return F.conv2d(x, w[f"{name}.weight"], None, stride, padding)
 
-    x, outputs = F.relu(normal(conv(x, "stem"), "stem_norm")), []
+    x, outputs = F.relu(norm(conv(x, "stem"), "stem_norm")), []
     for l in range(stages):
         ratio = None if active is None else active[l]
         for b in range(depth):
             at = f"stages.{l}.{b}"
             stride = 2 if l > 0 and b == 0 else 1
-            y = top_filters(normal(conv(x, f"{at}.conv1", stride), f"{at}.norm1"), ratio)
-            y = normal(conv(y, f"{at}.conv2"), f"{at}.norm2")
+            y = top_filters(norm(conv(x, f"{at}.conv1", stride), f"{at}.norm1"), ratio)
+            y = norm(conv(y, f"{at}.conv2"), f"{at}.norm2")
             if f"{at}.shortcut.weight" in w:
-                x = normal(conv(x, f"{at}.shortcut", stride, 0), f"{at}.shortcut_norm")
+                x = norm(conv(x, f"{at}.shortcut", stride, 0), f"{at}.shortcut_norm")
             x = y + x
             if b == depth - 1 and keep is not None and keep[l] is not None:
                 x = x * keep[l][:, :, None, None]
@@ -85,11 +85,11 @@ def reference(net, x, stages, depth, active=None, every_block=True, keep=None, t
     return F.linear(x.mean((2, 3)), w["head.weight"], w["head.bias"]), outputs
 
 
-def agrees(response, expected):
+def assert_agrees(output, expected):
     logits, outputs = expected
-    torch.testing.assert_close(response.logits, logits, rtol=1e-9, atol=1e-9)
-    for fired, output in zip(response.fired, outputs, strict=True):
-        assert torch.equal(fired, output.flatten(2).sum(2) > 0)
+    torch.testing.assert_close(output.logits, logits, rtol=1e-9, atol=1e-9)
+    for fired, stage in zip(output.fired, outputs, strict=True):
+        assert torch.equal(fired, stage.flatten(2).sum(2) > 0)
 
 
 # --- shape
@@ -98,7 +98,7 @@ def agrees(response, expected):
 @pytest.mark.parametrize("active", [None, PAPER])
 def test_resnet18_has_the_published_size(active):
     def conv(inputs, outputs, size):
-        return inputs * outputs * size * size + 2 * outputs  # and its batch-norm
+        return inputs * outputs * size * size + 2 * outputs  # with its batch norm
 
     expected, before = conv(3, 64, 3), 64
     for width in (64, 128, 256, 512):
@@ -112,54 +112,54 @@ def test_resnet18_has_the_published_size(active):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_dense_resnet18_is_the_standard_one(training):
+def test_dense_resnet18_equals_the_standard_one(training):
     net, x = network().train(training), images(3, 3, 32, 32)
-    agrees(net(x), reference(net, x, stages=4, depth=2, training=training))
+    assert_agrees(net(x), reference(net, x, stages=4, depth=2, training=training))
 
 
-def test_sparse_resnet18_is_the_published_one():
+def test_sparse_resnet18_equals_the_published_one():
     net, x = network(active=PAPER), images(3, 3, 32, 32)
     keep = [None, None, None, (torch.rand(3, 512, generator=seeded(1)) < 0.7).double()]
-    agrees(net(x, keep), reference(net, x, stages=4, depth=2, active=PAPER, every_block=False, keep=keep))
+    assert_agrees(net(x, keep), reference(net, x, stages=4, depth=2, active=PAPER, every_block=False, keep=keep))
 
 
 @pytest.mark.parametrize("activate", ["stage", "block"])
 @pytest.mark.parametrize("training", [True, False])
-def test_sparse_activations_sit_at_the_end_of_a_stage_or_of_each_block(activate, training):
+def test_sparse_activations_are_at_the_end_of_each_stage_or_block(activate, training):
     active = (0.7, 0.5, 0.3)
     net = small(stages=3, depth=3, active=active, activate=activate).train(training)
     x = images(4, 2, 8, 8)
     keep = [(torch.rand(4, n, generator=seeded(n)) < 0.6).double() for n in (6, 12, 24)]
     settings = {"stages": 3, "depth": 3, "active": active, "every_block": activate == "block", "training": training}
-    agrees(net(x), reference(net, x, **settings))
-    agrees(net(x, keep), reference(net, x, keep=keep, **settings))
+    assert_agrees(net(x), reference(net, x, **settings))
+    assert_agrees(net(x, keep), reference(net, x, keep=keep, **settings))
 
 
-def test_the_masks_act_on_a_dense_network_too():
+def test_dropout_masks_apply_to_a_dense_network_too():
     net, x = small(), images(4, 2, 8, 8)
     keep = [None, (torch.rand(4, 12, generator=seeded()) < 0.5).double()]
-    response = net(x, keep)
-    agrees(response, reference(net, x, stages=2, depth=2, keep=keep))
-    assert not response.fired[1][keep[1] == 0].any()
+    output = net(x, keep)
+    assert_agrees(output, reference(net, x, stages=2, depth=2, keep=keep))
+    assert not output.fired[1][keep[1] == 0].any()
 
 
-def test_ratios_speak_of_the_last_stages():
+def test_a_network_with_fewer_stages_takes_the_last_ratios():
     net, x = small(active=(0.1, 0.2, 0.8, 0.4)), images(4, 2, 8, 8)
-    agrees(net(x), reference(net, x, stages=2, depth=2, active=(0.8, 0.4), every_block=False))
+    assert_agrees(net(x), reference(net, x, stages=2, depth=2, active=(0.8, 0.4), every_block=False))
 
 
-def test_the_threshold_of_the_text_reaches_the_network():
-    strict, usual = small(active=(1.0, 0.5), threshold="k-1"), small(active=(1.0, 0.5))
+def test_the_threshold_of_the_text_activates_one_unit_fewer():
+    text, default = small(active=(1.0, 0.5), threshold="k-1"), small(active=(1.0, 0.5))
     x = images(6, 2, 8, 8)
-    keeps_five = small(active=(5 / 6, 5 / 12))  # one fewer of 6 and of 12 · 0.5
-    torch.testing.assert_close(strict(x).logits, keeps_five(x).logits)
-    assert not torch.allclose(strict(x).logits, usual(x).logits)
+    one_fewer = small(active=(5 / 6, 5 / 12))  # than 6 of 6, and 6 of 12
+    torch.testing.assert_close(text(x).logits, one_fewer(x).logits)
+    assert not torch.allclose(text(x).logits, default(x).logits)
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_depth_and_stages_are_numbers(depth):
+def test_depth_and_stages_can_be_chosen(depth):
     net, x = small(depth=depth, stages=3), images(2, 2, 8, 8)
-    agrees(net(x), reference(net, x, stages=3, depth=depth))
+    assert_agrees(net(x), reference(net, x, stages=3, depth=depth))
     assert units_of(net) == (6, 12, 24)
 
 
@@ -176,47 +176,47 @@ def gradients(net):
 
 @pytest.mark.parametrize("parts", [(4, 4), (5, 3), (2, 5, 3), (1, 6)])
 @pytest.mark.parametrize("active", [None, (0.7, 0.5)])
-def test_one_pass_in_parts_is_one_pass_after_the_other(parts, active):
-    together, apart = small(active=active), small(active=active)
+def test_one_pass_by_parts_equals_a_pass_for_each_part(parts, active):
+    by_parts, separate = small(active=active), small(active=active)
     x = images(sum(parts), 2, 8, 8)
-    x[parts[0] :] = 2 * x[parts[0] :] + 1  # parts that differ
+    x[parts[0] :] = 2 * x[parts[0] :] + 1  # different statistics in each part
     y = torch.arange(len(x)) % 5
     keep = [None, (torch.rand(len(x), 12, generator=seeded(3)) < 0.8).double()]
-    response = together(x, keep, parts)
+    output = by_parts(x, keep, parts)
     weights = torch.arange(1.0, len(parts) + 1, dtype=torch.float64)
-    logits = response.logits.split(parts)
+    logits = output.logits.split(parts)
     sum(w * F.cross_entropy(z, t) for w, z, t in zip(weights, logits, y.split(parts), strict=True)).backward()
     start = 0
     for w, z, n in zip(weights, logits, parts, strict=True):
         rows = slice(start, start + n)
-        single = apart(x[rows], [None, keep[1][rows]])
+        single = separate(x[rows], [None, keep[1][rows]])
         torch.testing.assert_close(z, single.logits)
-        for fired, expected in zip(response.fired, single.fired, strict=True):
+        for fired, expected in zip(output.fired, single.fired, strict=True):
             assert torch.equal(fired[rows], expected)
         (w * F.cross_entropy(single.logits, y[rows])).backward()
         start += n
-    torch.testing.assert_close(gradients(together), gradients(apart))
-    torch.testing.assert_close(statistics(together), statistics(apart))
+    torch.testing.assert_close(gradients(by_parts), gradients(separate))
+    torch.testing.assert_close(statistics(by_parts), statistics(separate))
     joint = small(active=active)
-    assert not torch.allclose(joint(x, keep).logits, response.logits)  # a joint pass is something else
-    assert not torch.allclose(statistics(joint), statistics(together))
+    assert not torch.allclose(joint(x, keep).logits, output.logits)  # a joint pass differs
+    assert not torch.allclose(statistics(joint), statistics(by_parts))
 
 
-def test_a_single_part_is_the_whole_batch():
+def test_one_part_equals_the_whole_batch():
     a, b, x = small(), small(), images(4, 2, 8, 8)
     assert torch.equal(a(x, parts=(4,)).logits, b(x).logits)
     assert torch.equal(statistics(a), statistics(b))
 
 
-def test_evaluation_knows_no_parts():
+def test_evaluation_ignores_parts():
     net, x = small().eval(), images(8, 2, 8, 8)
     before = statistics(net).clone()
     assert torch.equal(net(x, parts=(5, 3)).logits, net(x).logits)
-    torch.testing.assert_close(net(x[:3]).logits, net(x).logits[:3])  # a sample does not depend on its batch
+    torch.testing.assert_close(net(x[:3]).logits, net(x).logits[:3])  # independent of the rest of the batch
     assert torch.equal(statistics(net), before)
 
 
-def test_running_statistics_move_by_a_tenth_to_mean_and_unbiased_variance():
+def test_batch_norm_by_parts_against_numpy():
     norm = BatchNorm(3).double()
     x = images(5, 3, 2, 2).numpy()
     with torch.no_grad():
@@ -241,7 +241,7 @@ def layer(x, w, name):
 
 
 @pytest.mark.parametrize("active", [None, (0.6, 0.3)])
-def test_mlp(active):
+def test_mlp_against_matrix_products(active):
     net, x = network("mlp", (2, 3, 4), 5, width=10, stages=2, active=active), images(7, 2, 3, 4)
     assert units_of(net) == (10, 10)
     keep = [(torch.rand(7, 10, generator=seeded(2)) < 0.7).double(), None]
@@ -253,12 +253,12 @@ def test_mlp(active):
             h = h * (h.abs() > limit[:, None])
         h = h.clamp(min=0)
         fired.append(h > 0)
-    response = net(x, keep, parts=(3, 4))  # no batch-norm: parts change nothing
-    torch.testing.assert_close(response.logits, layer(h, w, "head"))
-    assert all(torch.equal(a, b) for a, b in zip(response.fired, fired, strict=True))
+    output = net(x, keep, parts=(3, 4))  # parts have no effect without batch norm
+    torch.testing.assert_close(output.logits, layer(h, w, "head"))
+    assert all(torch.equal(a, b) for a, b in zip(output.fired, fired, strict=True))
 
 
-def test_a_winner_that_relu_silences_has_not_fired():
+def test_a_winner_with_a_negative_value_does_not_fire():
     net = build("mlp", (1, 1, 3), 2, seeded(), width=3, stages=1, active=(2 / 3,))
     with torch.no_grad():
         net.layers[0].weight.copy_(torch.eye(3))
@@ -270,23 +270,23 @@ def test_a_winner_that_relu_silences_has_not_fired():
 # --- initialisation
 
 
-def test_initialisation_leaves_the_global_generator_alone():
+def test_initialisation_leaves_the_global_generator_unchanged():
     before = torch.get_rng_state()
     for name in ("small", "mlp"):
         build(name, (1, 8, 8), 3, seeded())
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_initialisation_is_a_function_of_the_generator():
+def test_initialisation_depends_only_on_the_given_generator():
     def weights(seed):
-        torch.manual_seed(seed + 17)  # of no influence
+        torch.manual_seed(seed + 17)  # has no effect
         return torch.cat([p.flatten() for p in build("small", (1, 8, 8), 3, seeded(seed)).parameters()])
 
     assert torch.equal(weights(0), weights(0))
     assert not torch.equal(weights(0), weights(1))
 
 
-def test_initialisation_has_the_bounds_of_pytorch():
+def test_initialisation_has_the_distribution_of_pytorch():
     net = build("small", (3, 8, 8), 10, seeded(), width=48)
     layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     assert len(layers) == 7
@@ -309,23 +309,23 @@ def test_initialisation_has_the_bounds_of_pytorch():
             assert not m.running_mean.any()
 
 
-def test_sparse_and_dense_networks_start_alike():
+def test_sparse_and_dense_networks_start_with_the_same_weights():
     dense, sparse = build("small", (1, 8, 8), 3, seeded()), build("small", (1, 8, 8), 3, seeded(), active=(0.9, 0.8))
     for a, b in zip(dense.parameters(), sparse.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_a_copy_answers_alike():
+def test_a_deep_copy_computes_the_same():
     net, x = small(active=(0.9, 0.8)), images(4, 2, 8, 8)
     other = copy.deepcopy(net)
     assert torch.equal(net(x).logits, other(x).logits)
 
 
-# --- errors
+# --- networks from outside
 
 
 class Foreign(nn.Module):
-    """Layers of PyTorch's own, and one that draws."""
+    """Layers of PyTorch, one of them with random weights of its own."""
 
     def __init__(self, image_shape, classes, *, width, depth, stages, active, activate, threshold):
         super().__init__()
@@ -336,13 +336,13 @@ class Foreign(nn.Module):
         self.head = nn.Linear(width, classes)
 
 
-class Bare(nn.Module):
+class WithoutReset(nn.Module):
     def __init__(self, *_, **__):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3))
 
 
-def test_layers_that_are_not_ours_are_initialised_in_their_own_way(monkeypatch):
+def test_other_layers_are_initialised_by_reset_parameters(monkeypatch):
     monkeypatch.setitem(NETWORKS, "foreign", Kind(Foreign, 4, 1, 1))
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -355,13 +355,16 @@ def test_layers_that_are_not_ours_are_initialised_in_their_own_way(monkeypatch):
     assert build("foreign", (1, 2, 2), 3, torch.Generator(), width=6).units == (6,)
 
 
-def test_weights_that_nobody_sets_are_refused(monkeypatch):
-    monkeypatch.setitem(NETWORKS, "bare", Kind(Bare, 4, 1, 1))
-    with pytest.raises(UsageError, match="Bare has weights and no reset_parameters"):
-        build("bare", (1, 2, 2), 3, torch.Generator())
+def test_weights_without_reset_parameters_are_an_error(monkeypatch):
+    monkeypatch.setitem(NETWORKS, "own", Kind(WithoutReset, 4, 1, 1))
+    with pytest.raises(UsageError, match=r"WithoutReset .* reset_parameters"):
+        build("own", (1, 2, 2), 3, torch.Generator())
 
 
-def test_an_unknown_network_is_refused_with_the_nearest_name():
+# --- errors
+
+
+def test_an_unknown_network_is_an_error_that_suggests_a_name():
     with pytest.raises(UsageError, match="unknown network 'resnet81': did you mean 'resnet18'"):
         build("resnet81", (3, 32, 32), 10, seeded())
 
@@ -369,21 +372,21 @@ def test_an_unknown_network_is_refused_with_the_nearest_name():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"active": (0.9, 1.5)}, "active ratio 1.5 is impossible"),
-        ({"active": (0.0, 0.9)}, "active ratio 0.0 is impossible"),
-        ({"active": (0.9, 0.01)}, "leaves none of 32 units"),
+        ({"active": (0.9, 1.5)}, "active = 1.5"),
+        ({"active": (0.0, 0.9)}, "active = 0.0"),
+        ({"active": (0.9, 0.01)}, "active = 0.01 leaves none of 32 units"),
         ({"active": (0.9,)}, "active has 1 values, but the network has 2 stages"),
-        ({"active": (0.9, 0.04), "threshold": "k-1"}, "leaves none under threshold k-1"),
+        ({"active": (0.9, 0.04), "threshold": "k-1"}, "active = 0.04 leaves no unit of 32 .* k-1"),
     ],
 )
 @pytest.mark.parametrize("name", ["small", "mlp"])
-def test_ratios_that_cannot_be_are_refused_when_the_network_is_built(name, settings, message):
+def test_invalid_ratios_are_an_error_when_the_network_is_built(name, settings, message):
     with pytest.raises(UsageError, match=message):
         build(name, (1, 8, 8), 3, seeded(), **settings, **({"width": 32} if name == "mlp" else {}))
 
 
-def test_a_pass_of_a_single_value_is_refused():
-    """One image whose maps have shrunk to one pixel: batch-norm has nothing to measure."""
+def test_batch_norm_of_a_single_value_is_an_error():
+    """One image with maps of one pixel has no variance."""
     network = build("resnet18", (3, 8, 8), 2, torch.Generator().manual_seed(0), width=4, depth=1)
     with pytest.raises(UsageError, match="raise batch, replay or buffer"):
         network(torch.ones(1, 3, 8, 8))

@@ -15,7 +15,7 @@ from scommer.bench.floor import convolutions, networks_alone
 from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.engine.learner import Learner
-from scommer.gpu.capture import replayed
+from scommer.gpu.capture import as_graph
 from scommer.gpu.switches import SWITCHES, without
 from scommer.methods import Method
 from scommer.methods.training import Training
@@ -168,8 +168,8 @@ def _time_one(setting: Setting, steps: int, how: str) -> tuple[Timing, float, fl
     work, mib = _stepping(setting, 1, how)
     learner = setting.learner()
     with _freely():
-        floor = _warm(replayed(convolutions(learner), setting.device))
-    bare = _warm(replayed(networks_alone(learner), setting.device))
+        floor = _warm(as_graph(convolutions(learner), setting.device))
+    bare = _warm(as_graph(networks_alone(learner), setting.device))
     ms, floor_ms, bare_ms = _medians([work, floor, bare], steps, setting.device)
     return _timing(setting, 1, how, ms, mib), floor_ms, bare_ms
 

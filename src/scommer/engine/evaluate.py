@@ -80,7 +80,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
         [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
     )
     size = at_once(images)
-    with view.memory.weights.borrowing(view.statistics):
+    with view.memory.weights.using_statistics(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = network(augment.normalise(x))
             logits.append(z.float())

@@ -1,1 +1,1 @@
-"""What makes a step fast on a GPU; a CPU needs none of it."""
+"""CUDA graphs, side streams, compilation and Triton kernels: what makes a training step fast on a GPU."""

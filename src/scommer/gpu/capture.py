@@ -1,4 +1,4 @@
-"""A step as one CUDA graph: the only file that knows CUDA graphs."""
+"""Capture a training step as one CUDA graph. No other file uses CUDA graphs."""
 
 import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -10,49 +10,52 @@ from torch import Tensor
 
 from scommer.gpu.compiling import compiling
 
-EAGER = 3  # real steps of each kind before it is captured: kernels are chosen and compiled meanwhile
+EAGER = 3  # steps that run before each capture, so that kernels are chosen and compiled first
 
 Step = Callable[[Tensor, int, bool], None]
 
 
 def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
-    """The same step, replayed as a graph: same signature, same effect, one launch.
+    """Return a function with the same signature and effect that replays the step as a CUDA graph.
 
-    A graph is recorded for each combination of batch size and host values and serves from then on, over
-    all tasks, because the step changes its state in place. Draws come from the registered generators, so
-    that they go on from where they are, graph or not. Runs in the present stream, which is not the default one.
+    A graph is captured once for each combination of batch size and host values. It stays valid for all tasks,
+    because a step changes its state in place. The step may draw only from `generators`: replaying advances them
+    as an eager step would. Call it on a stream other than the default one.
     """
     generators = list(generators)
-    seen: dict[Hashable, int] = {}
+    calls: dict[Hashable, int] = {}
     graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
     def run(index: Tensor, replay: int, offer: bool) -> None:
         key = (len(index), replay, offer)
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= EAGER:
-            with compiling():  # from the first on: a resumed run computes the same
+        calls[key] = calls.get(key, 0) + 1
+        if calls[key] <= EAGER:
+            with compiling():  # eager steps use the compiled functions too, so that a resumed run computes the same
                 step(index, replay, offer)
             return
         if key in graphs:
-            graph, slot = graphs[key]
-            slot.copy_(index)
+            graph, static_index = graphs[key]
+            static_index.copy_(index)
         else:
-            graph, slot = torch.cuda.CUDAGraph(), index.clone()
+            graph, static_index = torch.cuda.CUDAGraph(), index.clone()
             for generator in generators:
                 graph.register_generator_state(generator)
-            pool = next((g.pool() for g, _ in graphs.values()), None)  # one for all: they never run at once
-            torch._C._cuda_clearCublasWorkspaces()  # each graph has its own: learners may share a stream of the pool
-            with compiling(), _uncollected(), torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
-                step(slot, replay, offer)  # only recorded
+            pool = next((g.pool() for g, _ in graphs.values()), None)  # shared: graphs of a learner never overlap
+            # Learners may share a stream of PyTorch's pool, and with it a cuBLAS workspace. Clearing them before and
+            # after gives each graph a workspace that no other work writes to.
             torch._C._cuda_clearCublasWorkspaces()
-            graphs[key] = graph, slot
+            stream = torch.cuda.current_stream()
+            with compiling(), no_garbage_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
+                step(static_index, replay, offer)  # recorded, not executed
+            torch._C._cuda_clearCublasWorkspaces()
+            graphs[key] = graph, static_index
         graph.replay()
 
     return run
 
 
-def replayed(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The work as one graph on a GPU, so that only its kernels count."""
+def as_graph(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Return a function that replays `work` as a CUDA graph, without launch overhead; on a CPU, `work` itself."""
     if device.type != "cuda":
         return work
     stream = torch.cuda.Stream(device)
@@ -62,19 +65,19 @@ def replayed(work: Callable[[], None], device: torch.device) -> Callable[[], Non
             work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with _uncollected(), torch.cuda.graph(graph, stream=stream):
+    with no_garbage_collection(), torch.cuda.graph(graph, stream=stream):
         work()
     return partial(_replay, graph, work)
 
 
 def _replay(graph: torch.cuda.CUDAGraph, work: Callable[[], None]) -> None:
-    """Replays the work's graph, which does not hold the tensors that the work reads: `work` does."""
+    """Replay the graph. `work` is an argument to keep the tensors alive that the graph reads."""
     graph.replay()
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """In here no garbage is collected: an old learner's graph must not be freed while a new one is recorded."""
+def no_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection, which could free another learner's graph and so break the current capture."""
     before = gc.isenabled()
     gc.disable()
     try:

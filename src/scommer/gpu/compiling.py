@@ -1,4 +1,4 @@
-"""Compile chains of small operations into one kernel each, while a step is captured on a GPU."""
+"""Fuse chains of small operations with `torch.compile` in steps that are captured on a GPU."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -17,10 +17,10 @@ _compiling = False
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Run functions marked `compiled` in their compiled form."""
+    """Run functions marked `compiled` in their compiled form, unless that is switched off."""
     global _compiling
     before, _compiling = _compiling, enabled("compiling")
-    # Sizes and settings vary more than the default limit allows.
+    # Each size and each setting is compiled on its own, which exceeds the default limit.
     limit = torch._dynamo.config.patch(recompile_limit=256) if _compiling else nullcontext()
     try:
         with limit:
@@ -30,7 +30,7 @@ def compiling() -> Iterator[None]:
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """Mark a pure function of tensors, whose other arguments are constants, for compilation inside `compiling`."""
+    """Compile a function inside `compiling`. It must be pure; arguments that are not tensors count as constants."""
     fast: Callable[P, T] | None = None
 
     @functools.wraps(function)

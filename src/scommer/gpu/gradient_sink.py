@@ -1,4 +1,4 @@
-"""Where weight gradients are collected while the backward pass is still running."""
+"""Collect weight gradients while the backward pass is still running."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,24 +9,24 @@ from scommer.gpu.side_stream import SideStream
 
 
 class GradientSink:
-    """A slot for each parameter's gradient, and a side stream on which layers compute what goes there.
+    """A slot for the gradient of each parameter, and the side stream on which layers compute these gradients.
 
-    Layers of `nn.layers` write their weight gradients here by themselves. What other layers produce is returned by
-    autograd and written by whoever called it: `missing` says which parameters those are.
+    The layers of `nn.layers` write their weight gradients here. Autograd returns the gradients of all other layers to
+    its caller, who writes them: `missing` lists their parameters.
     """
 
     def __init__(self, parameters: Sequence[Tensor], slots: Sequence[Tensor]) -> None:
         self.parameters = list(parameters)
         self.side = SideStream(slots[0].device)
         self._slots = dict(zip(map(Tensor.data_ptr, self.parameters), slots, strict=True))
-        self._filled: list[int] = []  # addresses of parameters, in the order in which their gradients came
+        self._filled: list[int] = []  # addresses of parameters, in the order in which their gradients arrived
 
     def reset(self) -> None:
-        """Begin a new backward pass."""
+        """Start a new backward pass."""
         self._filled.clear()
 
     def claim(self, parameter: Tensor) -> Tensor | None:
-        """The slot to write a gradient into; None if there is none, or something was written there in this pass."""
+        """Return the slot to write a gradient into; None if the parameter has none or it is filled already."""
         address = parameter.data_ptr()
         if address in self._filled or address not in self._slots:
             return None
@@ -34,7 +34,7 @@ class GradientSink:
         return self._slots[address]
 
     def add(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Write a gradient into its slot; add it where the same layer was used before in this pass."""
+        """Write a gradient into its slot; add it if the slot is filled, because the layer was used more than once."""
         if (slot := self.claim(parameter)) is not None:
             slot.copy_(gradient)
         elif (address := parameter.data_ptr()) in self._slots:
@@ -42,19 +42,19 @@ class GradientSink:
             self._filled.append(address)
 
     def missing(self) -> list[int]:
-        """The positions of parameters whose gradient has not come."""
+        """Return the indices of the parameters without a gradient so far."""
         return [i for i, p in enumerate(self.parameters) if p.data_ptr() not in self._filled]
 
     def ended_with(self, parameter: Tensor) -> bool:
-        """Whether this parameter's gradient was the last to come."""
+        """Return whether this parameter's gradient arrived last."""
         return self._filled[-1:] == [parameter.data_ptr()]
 
     @contextmanager
     def redirected(self, slots: Sequence[Tensor]) -> Iterator[None]:
-        """Collect gradients in other slots for a while."""
-        usual = self._slots
-        self._slots = dict(zip(usual, slots, strict=True))
+        """Collect gradients in other slots."""
+        own = self._slots
+        self._slots = dict(zip(own, slots, strict=True))
         try:
             yield
         finally:
-            self._slots = usual
+            self._slots = own

@@ -1,4 +1,4 @@
-"""A second CUDA stream, for work that need not wait its turn. On a CPU everything runs in order."""
+"""A second CUDA stream, for work that can overlap with the current one. On a CPU everything runs in order."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ Event = torch.cuda.Event
 
 
 def record_event(device: torch.device) -> Event | None:
-    """An event that is reached when the current stream has done all it was asked so far; None on a CPU."""
+    """Record an event on the current stream: it is reached when all work queued so far is done. None on a CPU."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()
@@ -21,19 +21,19 @@ def record_event(device: torch.device) -> Event | None:
 
 
 class SideStream:
-    """A stream beside the current one, which has priority where both want the GPU, unless this is `urgent`."""
+    """A second stream of low priority. An `urgent` one has high priority, and no switch turns it off."""
 
     def __init__(self, device: torch.device, urgent: bool = False) -> None:
-        wanted = device.type == "cuda" and (urgent or enabled("side-streams"))
-        self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if wanted else None
+        used = device.type == "cuda" and (urgent or enabled("side-streams"))
+        self.stream = torch.cuda.Stream(device, priority=-int(urgent)) if used else None
         self._inputs: list[Tensor] = []  # kept alive until `join`
-        self._before_last: Event | None = None  # reached when all work but the last is done
+        self._before_last: Event | None = None  # reached when all work but the last `run` is done
 
     @contextmanager
     def run(self, *inputs: Tensor, after: Event | None = None) -> Iterator[None]:
-        """Run the enclosed work on this stream, once the current stream has reached `after` (default: here).
+        """Run the enclosed work on this stream, after the event `after` (default: after all work queued so far).
 
-        The inputs' memory is not reused before `join`.
+        Keeps the memory of `inputs` from being reused before `join`.
         """
         if self.stream is None:
             yield
@@ -50,7 +50,7 @@ class SideStream:
     def join(self, *results: Tensor) -> None:
         """Make the current stream wait for this one.
 
-        The results' memory is not reused before the current stream has read them.
+        Keeps the memory of `results` from being reused before the current stream has read them.
         """
         if self.stream is None:
             return
@@ -61,6 +61,6 @@ class SideStream:
             result.record_stream(current)
 
     def join_all_but_last(self) -> None:
-        """Make the current stream wait for everything here except the last work."""
+        """Make the current stream wait for this one, except for the work of the last `run`."""
         if self.stream is not None and self._before_last is not None:
             torch.cuda.current_stream(self.stream.device).wait_event(self._before_last)

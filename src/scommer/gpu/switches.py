@@ -1,4 +1,4 @@
-"""What makes a step fast on a GPU. Each can be switched off to measure what it gains or to check its effect."""
+"""The optimisations of a step on a GPU. Each can be switched off, to measure its gain or to check its results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from typing import Literal, get_args
 from torch import Tensor
 
 Switch = Literal["kernels", "convolutions", "compiling", "side-streams"]
-SWITCHES: dict[Switch, str] = {
+SWITCHES: dict[Switch, str] = {  # with the names that bench records use
     "kernels": "kernels of our own",  # kernels/, all of them
     "convolutions": "convolutions of our own",  # kernels/convolution.py
-    "compiling": "small chains compiled",  # compiling.py
+    "compiling": "compiled functions",  # compiling.py
     "side-streams": "streams side by side",  # side_stream.py
 }
 assert tuple(SWITCHES) == get_args(Switch)
@@ -20,13 +20,13 @@ _off: set[Switch] = set()
 
 
 def enabled(switch: Switch) -> bool:
-    """Whether a switch is on."""
+    """Return whether an optimisation is on."""
     return switch not in _off
 
 
 @contextmanager
 def without(*switches: Switch) -> Iterator[None]:
-    """Switch some off, for learners that are made and used in here."""
+    """Switch off some optimisations for learners that are created and used inside."""
     added = set(switches) - _off
     _off.update(added)
     try:
@@ -36,5 +36,5 @@ def without(*switches: Switch) -> Iterator[None]:
 
 
 def has_kernels(x: Tensor) -> bool:
-    """Whether our fused kernels can process this tensor: on a GPU with Triton; they index with 32 bits."""
+    """Return whether the Triton kernels can process this tensor: it is on a GPU, and 32 bits can index it."""
     return x.is_cuda and x.numel() < 2**31 and enabled("kernels") and TRITON

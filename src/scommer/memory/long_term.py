@@ -18,15 +18,15 @@ STATISTICS: tuple[Statistics, ...] = get_args(Statistics)
 
 
 def fitted_decay(steps: float) -> float:
-    """A decay α whose average spans a part of a task of so many steps."""
+    """Return a decay α that averages over part of a task with so many steps."""
     return round(min(0.999, max(0.9, 1 - 5 / steps)), 4)
 
 
 class LongTermMemory:
-    """A network θ_s that starts as working memory, θ_s = θ_w, and aggregates it.
+    """A network θ_s that starts as a copy of working memory, θ_s = θ_w, and averages its weights.
 
-    Only parameters are averaged. Its batch-norm running statistics follow its own train-mode passes
-    over replayed examples; `statistics` offers the other choices for inference.
+    Only parameters are averaged. Its own passes in training mode over replayed examples update the running statistics
+    of batch norm; `statistics` offers other choices for inference.
     """
 
     def __init__(self, working: WorkingMemory, generator: torch.Generator) -> None:
@@ -40,9 +40,9 @@ class LongTermMemory:
 
     @torch.no_grad()
     def retrieve(self, x: Tensor, after: Event | None = None) -> Tensor:
-        """Structural knowledge of replayed examples, f(x_m; θ_s).
+        """Return the structural knowledge of replayed examples, f(x_m; θ_s).
 
-        With the event `after` which x was ready, a GPU computes it alongside what was launched since.
+        With the event `after` which x is ready, a GPU overlaps it with the work launched since then.
         """
         with self.side.run(x, after=after):
             logits: Tensor = self.network(x).logits
@@ -70,44 +70,44 @@ class LongTermMemory:
     def consolidate(self, working: WorkingMemory, r: float, alpha: float, ramp: bool) -> None:
         """θ_s ← α θ_s + (1 - α) θ_w if r > a ~ U(0, 1) (Eq. 3).
 
-        With `ramp`, α is min(1 - 1/(step + 1), α), step counting from 1: with r = 1 an average of all weights so far,
-        until there are enough of them; with less the first ones weigh more.
+        With `ramp`, the decay is min(1 - 1/(step + 1), α), with steps counted from 1. For r = 1 this is the plain
+        average of all weights so far until the decay reaches α; for a smaller r, early weights count more.
         """
         self.step.add_(1)
         a = torch.rand((), generator=self.generator, device=self.step.device)
-        self.weights.approach(working.weights.theta, _share(self.step, a, r, alpha, ramp))
+        self.weights.lerp(working.weights.theta, _update_weight(self.step, a, r, alpha, ramp))
 
     def statistics(self, choice: Statistics, working: WorkingMemory, batches: Iterable[Tensor]) -> Tensor:
-        """Running statistics for inference: `replay` its own, `working` copied, `recalibrated` measured on batches."""
+        """Return running statistics for inference: its own, working memory's, or recalibrated on `batches`."""
         if choice == "replay":
             return self.weights.statistics.clone()
         if choice == "working":
             return working.weights.statistics.clone()
-        return self._measured(batches)
+        return self._recalibrated(batches)
 
     @torch.no_grad()
-    def _measured(self, batches: Iterable[Tensor]) -> Tensor:
-        """The mean of each batch's statistics under the present weights."""
+    def _recalibrated(self, batches: Iterable[Tensor]) -> Tensor:
+        """Return the mean over batches of their statistics under the current weights."""
         norms = [m for m in self.network.modules() if isinstance(m, BatchNorm)]
-        usual = [m.momentum for m in norms]
+        own = [m.momentum for m in norms]
         try:
-            with self.weights.borrowing(self.weights.statistics.clone()):
+            with self.weights.using_statistics(self.weights.statistics.clone()):
                 for i, x in enumerate(batches):
                     for m in norms:
-                        m.momentum = 1 / (i + 1)  # a running mean of all batches so far
+                        m.momentum = 1 / (i + 1)  # makes the running statistics the mean of all batches so far
                     self.network(x)
                 return self.weights.statistics.clone()
         finally:
-            for m, momentum in zip(norms, usual, strict=True):
+            for m, momentum in zip(norms, own, strict=True):
                 m.momentum = momentum
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The live state, by name."""
+        """Return the live state by name."""
         return {"theta": self.weights.theta, "statistics": self.weights.statistics, "step": self.step}
 
 
 @compiled
-def _share(step: Tensor, a: Tensor, r: float, alpha: float, ramp: bool) -> Tensor:
-    """How far long-term memory goes towards working memory: 1 - α if r > a, else nowhere."""
+def _update_weight(step: Tensor, a: Tensor, r: float, alpha: float, ramp: bool) -> Tensor:
+    """Return the weight of θ_w in an update: 1 - α if r > a, else 0."""
     decay = (1 - 1 / (step + 1)).clamp(max=alpha) if ramp else torch.full_like(step, alpha)
     return torch.where(a < r, 1 - decay, 0.0)

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from scommer.gpu.gradient_sink import GradientSink
 from scommer.nn.layers import Conv, Linear, Parts
-from scommer.nn.networks import Keep, Response, units_of
-from scommer.nn.weights import Weights, scatter, views
+from scommer.nn.networks import Keep, NetworkOutput, units_of
+from scommer.nn.weights import Weights, copy_each, views
 
 
 class WorkingMemory:
-    """A network θ_w, its weights and their gradient as one vector each."""
+    """A network θ_w, with its weights and their gradient as one vector each."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class WorkingMemory:
             if isinstance(m, Conv | Linear):
                 m.sink = self.sink
 
-    def __call__(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
-        response: Response = self.network(x, keep, parts)
-        return response
+    def __call__(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> NetworkOutput:
+        output: NetworkOutput = self.network(x, keep, parts)
+        return output
 
     def backward(self, loss: Tensor) -> None:
-        """Compute ∇L. On a GPU, part of it may still be under way on a side stream."""
+        """Compute ∇L. On a GPU, a side stream may still be working on part of it."""
         self._backward(loss, self._gradient)
 
     def _backward(self, loss: Tensor, into: Tensor) -> None:
@@ -45,16 +45,16 @@ class WorkingMemory:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         slots, missing = list(views(into, self.parameters)), self.sink.missing()
         found = [g if (g := gradients[i]) is not None else torch.zeros_like(slots[i]) for i in missing]
-        scatter(found, [slots[i] for i in missing])
+        copy_each(found, [slots[i] for i in missing])
 
     @property
     def gradient(self) -> Tensor:
-        """∇L as one vector, complete; what is changed in place here is what `update` descends along."""
+        """∇L as one vector. Change it in place to change what `update` follows."""
         self.sink.side.join()
         return self._gradient
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """The gradient of another loss as one vector; ∇L stays as it is."""
+        """Return the gradient of another loss as one vector, and leave ∇L unchanged."""
         self.sink.side.join()
         other = torch.empty_like(self._gradient)
         with self.sink.redirected(list(views(other, self.parameters))):
@@ -63,10 +63,10 @@ class WorkingMemory:
         return other
 
     def update(self, lr: float) -> None:
-        """θ_w ← θ_w - η ∇L, with momentum and weight decay where asked for."""
+        """θ_w ← θ_w - η ∇L, with momentum and weight decay if they are not 0."""
         first = self.parameters[0]
         if not self.momentum and not self.weight_decay and self.sink.ended_with(first):
-            # The first layer's gradient comes last: the others need not wait for it.
+            # The first layer's gradient arrives last: update the other weights before it does.
             self.sink.side.join_all_but_last()
             self.weights.descend(self._gradient, lr, slice(first.numel(), None))
             self.sink.side.join()
@@ -80,6 +80,6 @@ class WorkingMemory:
         self.weights.descend(direction, lr)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The live state, by name."""
+        """Return the live state by name."""
         velocity = {} if self.velocity is None else {"velocity": self.velocity}
         return {"theta": self.weights.theta, "statistics": self.weights.statistics, **velocity}

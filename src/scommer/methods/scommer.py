@@ -62,7 +62,7 @@ class SCoMMER(Coding, Method):
         x, y = interleave(*recalled, task)
         n = len(y) - len(task.y)  # x_m comes first
         apart = n > 0 and not self.joint_batch
-        keep = _code(memories).keep(y, spared=0 if self.replay_dropout else n)
+        keep = _code(memories).dropout_masks(y, spared=0 if self.replay_dropout else n)
         z, fired = memories.working(x, keep, parts=(n, len(task.y)) if apart else None)
         slow = memories.long_term.get("long_term")
         z_s = slow.retrieve(recalled[0].x, recalled[0].ready) if slow and n else None

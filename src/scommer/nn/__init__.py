@@ -1,1 +1,1 @@
-"""Networks and what they are made of."""
+"""Networks, their layers, sparse coding, and their weights as one vector."""

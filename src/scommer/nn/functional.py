@@ -9,7 +9,7 @@ from scommer.gpu.gradient_sink import GradientSink
 from scommer.gpu.side_stream import record_event
 from scommer.gpu.switches import enabled, has_kernels
 
-Stride = tuple[int, ...]  # vertical and horizontal; padding too
+Stride = tuple[int, ...]  # or padding: vertical and horizontal
 
 
 def _has_own_kernel(x: Tensor, weight: Tensor, stride: Stride, padding: Stride) -> bool:
@@ -17,16 +17,16 @@ def _has_own_kernel(x: Tensor, weight: Tensor, stride: Stride, padding: Stride) 
         return False
     from scommer.gpu import kernels
 
-    return kernels.fits(x, weight, stride, padding)
+    return kernels.supports_conv(x, weight, stride, padding)
 
 
 def conv2d(x: Tensor, weight: Tensor, stride: Stride, padding: Stride) -> Tensor:
-    """The forward pass of a convolution by the fastest kernel, without a gradient."""
+    """Convolve with the fastest kernel available, without a gradient."""
     if _has_own_kernel(x, weight, stride, padding):
         from scommer.gpu import kernels
 
-        if kernels.spreads(x, weight, stride):
-            return kernels.convolve(x, weight, stride)
+        if kernels.faster_than_cudnn(x, weight, stride):
+            return kernels.conv(x, weight, stride)
     return torch.conv2d(x, weight, None, stride, padding)
 
 
@@ -36,7 +36,7 @@ class _Conv2d(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.shape, ctx.sink = (stride, padding), sink
         if weight.shape[2:] == (1, 1) and stride != (1, 1) and not _has_own_kernel(x, weight, stride, padding):
-            # Libraries are slow at this: take every second pixel first.
+            # cuDNN is slow at this: take every second pixel first.
             x, stride = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last), (1, 1)
         return conv2d(x, weight, stride, padding)
 
@@ -55,11 +55,12 @@ class _Conv2d(torch.autograd.Function):
             return found
 
         if ctx.needs_input_grad[0]:
-            dx = kernels.convolve_back(g, weight, stride) if own and kernels.spreads(x, weight, stride) else None
+            if own and kernels.faster_than_cudnn(x, weight, stride):
+                dx = kernels.conv_input_gradient(g, weight, stride)
             dx = library(True, False)[0] if dx is None else dx
         with ctx.sink.side.run(x, g, after=ready):
             if own and (slot := ctx.sink.claim(weight)) is not None:
-                kernels.kernel_gradient(x, g, slot, weight.shape[2], stride)
+                kernels.conv_weight_gradient(x, g, slot, weight.shape[2], stride)
                 return dx, None, None, None, None
             _, dweight, _ = library(False, True)
             ctx.sink.add(weight, dweight)
@@ -67,7 +68,7 @@ class _Conv2d(torch.autograd.Function):
 
 
 def conv2d_into(x: Tensor, weight: Tensor, stride: Stride, padding: Stride, sink: GradientSink) -> Tensor:
-    """A convolution whose weight gradient goes to `sink`; join `sink.side` before reading it."""
+    """Convolve; the weight gradient goes to `sink`. Join `sink.side` before reading it."""
     y: Tensor = _Conv2d.apply(x, weight, stride, padding, sink)  # type: ignore[no-untyped-call]
     return y
 
@@ -92,6 +93,6 @@ class _Linear(torch.autograd.Function):
 
 
 def linear_into(x: Tensor, weight: Tensor, bias: Tensor, sink: GradientSink) -> Tensor:
-    """A linear layer whose gradients of weight and bias go to `sink`; join `sink.side` before reading them."""
+    """Apply a linear layer; its gradients go to `sink`. Join `sink.side` before reading them."""
     y: Tensor = _Linear.apply(x, weight, bias, sink)  # type: ignore[no-untyped-call]
     return y

@@ -1,4 +1,4 @@
-"""What networks are made of: a batch norm and what follows it, convolutions, linear layers."""
+"""Layers of networks: batch norm fused with what follows it, convolutions, linear layers."""
 
 from typing import NamedTuple
 
@@ -10,48 +10,49 @@ from scommer.errors import UsageError
 from scommer.gpu.gradient_sink import GradientSink
 from scommer.gpu.switches import has_kernels
 from scommer.nn.functional import conv2d, conv2d_into, linear_into
-from scommer.nn.sparse_coding import Threshold, k_wta, rank
+from scommer.nn.sparse_coding import Threshold, k_wta, threshold_rank
 
-Parts = tuple[int, ...] | None  # sizes of the parts of a batch that are normalised apart
+Parts = tuple[int, ...] | None  # sizes of the parts of a batch that are normalised separately
 
 
-class Signal(NamedTuple):
-    """What a layer passes on, twice: to the next convolution, and past it to the residual sum.
+class LayerOutput(NamedTuple):
+    """The output of a layer, as input of the next convolution and of the shortcut around it.
 
-    Both are the same values; on a GPU each has a gradient of its own, which are added up where they are needed.
+    `x` and `skip` hold the same values. On a GPU they are two tensors, so that the batch-norm kernels add up their
+    gradients instead of autograd.
     """
 
     x: Tensor
     skip: Tensor
-    fired: Tensor | None = None  # [B, N] bool, where asked for
-    pooled: Tensor | None = None  # [B, N] mean over the map, where it is at hand
+    fired: Tensor | None = None  # [B, N] bool, if requested
+    pooled: Tensor | None = None  # [B, N] mean over the map, if the kernels computed it
 
 
 class Activation:
-    """ReLU of the k winners (Algorithm 2), or plain ReLU where no ratio is given."""
+    """k-WTA and ReLU (Algorithm 2), or ReLU alone if the ratio is None."""
 
     def __init__(self, ratio: float | None, threshold: Threshold = "k") -> None:
         self.ratio, self.threshold = ratio, threshold
 
     def __call__(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
-        if keep is not None:  # dropout comes first: a silenced unit scores 0
+        if keep is not None:  # before k-WTA: a dropped unit scores 0
             x = x * keep.reshape(keep.shape + (1,) * (x.dim() - 2)).to(x.dtype)
         return F.relu(x if self.ratio is None else k_wta(x, self.ratio, self.threshold))
 
-    def rank(self, units: int) -> int:
-        """The rank of the score that a winner must beat; 0 where all win."""
-        return 0 if self.ratio is None else rank(self.ratio, units, self.threshold)
+    def threshold_rank(self, units: int) -> int:
+        """Return the rank of the score that winners exceed; 0 if all units win."""
+        return 0 if self.ratio is None else threshold_rank(self.ratio, units, self.threshold)
 
 
 RELU = Activation(None)
-MOST_PARTS = 3  # that the fused kernels know
+MAX_KERNEL_PARTS = 3  # the most that the fused kernels support
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation, in which each part of a batch may have statistics of its own, and what follows it.
+    """Batch norm, by parts of a batch, and what follows it: residual sum, dropout mask, activation.
 
-    With `parts` (sizes that sum to the batch) one pass equals as many passes one after the other: each
-    part is normalised by its own mean and variance, and the running statistics follow part by part.
+    With `parts` (sizes that sum to the batch), one pass equals one pass for each part, in order: each part is
+    normalised with its own mean and variance, and the running statistics are updated part by part.
     """
 
     running_mean: Tensor
@@ -70,27 +71,30 @@ class BatchNorm(nn.Module):
         x: Tensor,
         parts: Parts = None,
         *,
-        plus: Tensor | None = None,  # added when normalised
+        residual: Tensor | None = None,  # added to the normalised x
         activation: Activation | None = None,
-        keep: Tensor | None = None,
-        return_fired: bool = False,  # which units fired
-    ) -> Signal:
+        keep: Tensor | None = None,  # dropout mask
+        return_fired: bool = False,  # also return which units fired
+    ) -> LayerOutput:
         parts = parts if parts and self.training else (len(x),)
         if self.training and any(n * x[0, 0].numel() <= 1 for n in parts):
-            raise UsageError("one value a filter has no variance to normalise by: raise batch, replay or buffer")
-        if has_kernels(x) and (self.training or not torch.is_grad_enabled()) and len(parts) <= MOST_PARTS:
+            raise UsageError(
+                "batch norm needs more than one value of each filter, but got a single image with maps of one pixel: "
+                "raise batch, replay or buffer"
+            )
+        if has_kernels(x) and (self.training or not torch.is_grad_enabled()) and len(parts) <= MAX_KERNEL_PARTS:
             from scommer.gpu import kernels
 
-            rank = activation.rank(x.shape[1]) if activation else 0
-            plan = kernels.Plan(parts, self.eps, self.momentum, activation is not None, rank, return_fired)
-            answer = kernels.normalise if self.training else kernels.infer
-            return Signal(*answer(
-                x, self.weight, self.bias, self.running_mean, self.running_var, plan, plus, keep
+            rank = activation.threshold_rank(x.shape[1]) if activation else 0
+            plan = kernels.NormPlan(parts, self.eps, self.momentum, activation is not None, rank, return_fired)
+            fused_norm = kernels.fused_norm if self.training else kernels.fused_norm_eval
+            return LayerOutput(*fused_norm(
+                x, self.weight, self.bias, self.running_mean, self.running_var, plan, residual, keep
             ))  # fmt: skip
         y = self._normalise(x) if len(parts) == 1 else torch.cat([self._normalise(part) for part in x.split(parts)])
-        y = y if plus is None else y + plus
+        y = y if residual is None else y + residual
         y = activation(y, keep) if activation else y
-        return Signal(y, y, y.sum((2, 3)) > 0 if return_fired else None)
+        return LayerOutput(y, y, y.sum((2, 3)) > 0 if return_fired else None)
 
     def _normalise(self, x: Tensor) -> Tensor:
         return F.batch_norm(
@@ -100,7 +104,7 @@ class BatchNorm(nn.Module):
 
 
 class Conv(nn.Conv2d):
-    """A convolution without bias. With a `sink`, its weight gradient goes there."""
+    """A convolution without bias. If it has a `sink`, its weight gradient goes there."""
 
     sink: GradientSink | None = None
 
@@ -116,7 +120,7 @@ class Conv(nn.Conv2d):
 
 
 class Linear(nn.Linear):
-    """A linear layer. With a `sink`, the gradients of its weight and bias go there."""
+    """A linear layer. If it has a `sink`, the gradients of its weight and bias go there."""
 
     sink: GradientSink | None = None
 

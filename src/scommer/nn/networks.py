@@ -1,4 +1,4 @@
-"""The paper's ResNet-18, sparse or dense, with width, depth and stages as numbers; and an MLP."""
+"""The paper's ResNet-18 and an MLP, sparse or dense, of any width, depth and number of stages."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from scommer.errors import UsageError, unknown
-from scommer.nn.layers import RELU, Activation, BatchNorm, Conv, Linear, Parts, Signal
-from scommer.nn.sparse_coding import Threshold, per_stage, winners
+from scommer.nn.layers import RELU, Activation, BatchNorm, Conv, LayerOutput, Linear, Parts
+from scommer.nn.sparse_coding import Threshold, num_winners, per_stage
 
-Keep = Sequence[Tensor | None] | None  # masks [B, N] of 0 and 1
+Keep = Sequence[Tensor | None] | None  # for each stage a dropout mask [B, N] of 0 and 1, or None
 
 
-class Response(NamedTuple):
-    """What a network answers: logits [B, C], and which units of each stage were active, [B, N] bool."""
+class NetworkOutput(NamedTuple):
+    """The logits, and which units of each stage fired."""
 
-    logits: Tensor
-    fired: list[Tensor]
+    logits: Tensor  # [B, C]
+    fired: list[Tensor]  # of each stage, [B, N] bool
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut. What follows their sum is the stage's affair."""
+    """Two 3×3 convolutions and a shortcut. The caller says what follows their sum."""
 
     def __init__(self, inputs: int, units: int, stride: int, activation: Activation) -> None:
         super().__init__()
@@ -40,27 +40,29 @@ class Block(nn.Module):
 
     def forward(
         self,
-        signal: Signal,
+        before: LayerOutput,
         parts: Parts,
-        after: Activation | None,
+        final_activation: Activation | None,
         keep: Tensor | None = None,
         return_fired: bool = False,
-    ) -> Signal:
-        y: Tensor = self.norm1(self.conv1(signal.x), parts, activation=self.activation).x
-        skip: Tensor = signal.skip
+    ) -> LayerOutput:
+        y: Tensor = self.norm1(self.conv1(before.x), parts, activation=self.activation).x
+        skip: Tensor = before.skip
         if self.shortcut is not None:
             skip = self.shortcut_norm(self.shortcut(skip), parts).x
         y = self.conv2(y)
-        added: Signal = self.norm2(y, parts, plus=skip, activation=after, keep=keep, return_fired=return_fired)
+        added: LayerOutput = self.norm2(
+            y, parts, residual=skip, activation=final_activation, keep=keep, return_fired=return_fired
+        )
         return added
 
 
 class ResNet(nn.Module):
-    """A residual network for small images, as the paper's ResNet-18.
+    """A residual network for small images: the paper's ResNet-18, with other sizes possible.
 
-    `active` gives the share of active filters of each stage, None a dense network. A sparse stage
-    activates its output at its very end (`activate="stage"`, as published) or after every block
-    (`activate="block"`, as the text has it); a dense one after every block, as usual.
+    `active` is the fraction of filters that k-WTA keeps active in each stage; None makes a dense network. A sparse
+    network activates the residual sum at the end of each stage (`activate="stage"`, as in the published code) or of
+    each block (`activate="block"`, as in the paper's text). A dense network activates that of each block.
     """
 
     def __init__(
@@ -91,22 +93,22 @@ class ResNet(nn.Module):
             self.stages.append(blocks)
         self.head = Linear(before, classes)
 
-    def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
+    def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> NetworkOutput:
         keep = keep or [None] * len(self.units)
-        signal = self.stem_norm(self.stem(x.to(self.stem.weight.dtype)), parts, activation=RELU)
+        out = self.stem_norm(self.stem(x.to(self.stem.weight.dtype)), parts, activation=RELU)
         fired = []
         for stage, activation, mask in zip(self.stages, self.activations, keep, strict=True):
             *inner, last = stage.children()
             for block in inner:
-                signal = block(signal, parts, activation if self.every_block else None)
-            signal = last(signal, parts, activation, mask, return_fired=True)
-            fired.append(signal.fired)
-        pooled = signal.x.mean((2, 3), dtype=self.head.weight.dtype) if signal.pooled is None else signal.pooled
-        return Response(self.head(pooled), fired)
+                out = block(out, parts, activation if self.every_block else None)
+            out = last(out, parts, activation, mask, return_fired=True)
+            fired.append(out.fired)
+        pooled = out.x.mean((2, 3), dtype=self.head.weight.dtype) if out.pooled is None else out.pooled
+        return NetworkOutput(self.head(pooled), fired)
 
 
 class MLP(nn.Module):
-    """A perceptron of hidden layers, each a stage of `width` units; images are flattened."""
+    """A multilayer perceptron on flattened images. Each hidden layer is a stage of `width` units."""
 
     def __init__(
         self,
@@ -125,33 +127,33 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
         self.head = Linear(sizes[-1], classes)
 
-    def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> Response:
+    def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> NetworkOutput:
         keep = keep or [None] * len(self.units)
         x, fired = x.flatten(1).to(self.head.weight.dtype), []
         for layer, activation, mask in zip(self.layers, self.activations, keep, strict=True):
             x = activation(layer(x), mask)
             fired.append(x > 0)
-        return Response(self.head(x), fired)
+        return NetworkOutput(self.head(x), fired)
 
 
 def activations(units: Sequence[int], active: float | Sequence[float] | None, threshold: Threshold) -> list[Activation]:
-    """What follows each stage: k-WTA and ReLU, or ReLU alone where `active` is None."""
+    """Return the activation of each stage: k-WTA and ReLU, or ReLU alone if `active` is None."""
     if active is None:
         return [Activation(None)] * len(units)
     ratios = per_stage("active", active, len(units))
     for ratio, n in zip(ratios, units, strict=True):
-        if winners(ratio, n) == 1 and threshold == "k-1":
-            raise UsageError(f"active ratio {ratio} of {n} units leaves none under threshold k-1: raise it")
+        if num_winners(ratio, n) == 1 and threshold == "k-1":
+            raise UsageError(f"active = {ratio} leaves no unit of {n} active with threshold k-1: raise active or width")
     return [Activation(ratio, threshold) for ratio in ratios]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a network is made, and its size where none is given.
+    """A function that makes a network, and the network's default size.
 
-    `make(image_shape, classes, width=, depth=, stages=, active=, activate=, threshold=)` gives a module that is called
-    with images, masks `keep` and `parts` and answers with a Response. Its `units` are those of each stage, its `head`
-    is its last layer, a row for each class. Where `active` is None it is dense.
+    `make(image_shape, classes, width=, depth=, stages=, active=, activate=, threshold=)` returns a module, which is
+    dense if `active` is None. Its `forward` takes images, dropout masks `keep` and `parts`, and returns a
+    `NetworkOutput`. `units` is the number of units of each stage, `head` the last layer, with a row for each class.
     """
 
     make: Callable[..., nn.Module]
@@ -184,11 +186,11 @@ def build(
     activate: Literal["stage", "block"] = "stage",
     threshold: Threshold = "k",
 ) -> nn.Module:
-    """A network by name, initialised from `generator` alone."""
+    """Build a network by name and initialise it with draws from `generator`."""
     if name not in NETWORKS:
         raise unknown("network", name, NETWORKS)
     kind = NETWORKS[name]
-    with torch.device("meta"):  # nothing is drawn from the global generator
+    with torch.device("meta"):  # draws nothing from the global generator
         network = kind.make(
             image_shape, classes, width=width or kind.width, depth=depth or kind.depth, stages=stages or kind.stages,
             active=active, activate=activate, threshold=threshold,
@@ -199,13 +201,13 @@ def build(
 
 
 def units_of(network: nn.Module) -> tuple[int, ...]:
-    """How many units each stage of a network has."""
+    """Return the number of units of each stage."""
     units: tuple[int, ...] = network.units  # type: ignore[assignment]
     return units
 
 
 def initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """PyTorch's usual initialisation of each layer, drawn from an own generator."""
+    """Initialise each layer as PyTorch does by default, with draws from `generator`."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=generator)
@@ -217,15 +219,17 @@ def initialise(network: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(module.bias)
             nn.init.zeros_(module.running_mean)
             nn.init.ones_(module.running_var)
-        elif any(True for own in (module.parameters, module.buffers) for _ in own(recurse=False)):
+        elif any(True for tensors in (module.parameters, module.buffers) for _ in tensors(recurse=False)):
             _reset(module, generator)
 
 
 def _reset(module: nn.Module, generator: torch.Generator) -> None:
-    """The own way of a layer that is not one of ours."""
+    """Initialise a layer of another kind with its own `reset_parameters`."""
     reset = getattr(module, "reset_parameters", None)
     if reset is None:
-        raise UsageError(f"{type(module).__name__} has weights and no reset_parameters: give it one that sets them")
+        raise UsageError(
+            f"{type(module).__name__} has weights but no reset_parameters: give it one that initialises them"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         reset()

@@ -16,103 +16,102 @@ Draw = Literal["batch", "sample"]
 
 
 def k_wta(x: Tensor, ratio: float, threshold: Threshold = "k") -> Tensor:
-    """Keeps the ratio·N highest-scoring units of each sample and silences the others (Algorithm 2).
+    """Keep the k = int(ratio·N) units of each sample with the highest scores, and set the others to 0 (Algorithm 2).
 
-    `x` is [B, N, H, W], where a unit is a filter and its score is Σ|x| over its map, or [B, N], where a
-    unit is a value and its score |x|. Units win whose score is strictly above the (k+1)-th highest, with
-    k = int(ratio·N): exactly k without ties; units that tie at the threshold all lose. With
-    `threshold="k-1"` the text's own threshold is used, the k-th highest score, which lets k - 1 win.
-    The gradient flows through winners only. The ReLU that ends Algorithm 2 is the caller's.
+    In `x` [B, N, H, W] a unit is a filter and its score is Σ|x| over its map; in `x` [B, N] its score is |x|. Units win
+    if their score is above the (k+1)-th highest: exactly k of them, or fewer if there are ties at the threshold, which
+    lose. `threshold="k-1"` is the threshold of the paper's text, the k-th highest score, so that k - 1 units win. The
+    gradient flows through winners only. The ReLU at the end of Algorithm 2 is left to the caller.
     """
-    threshold_rank = rank(ratio, x.shape[1], threshold)
-    if not threshold_rank:
+    rank = threshold_rank(ratio, x.shape[1], threshold)
+    if not rank:
         return x
-    precise = torch.promote_types(x.dtype, torch.float32)  # half precision would make ties
+    precise = torch.promote_types(x.dtype, torch.float32)  # half precision would cause ties
     score = x.abs().flatten(2).sum(2, dtype=precise) if x.dim() > 2 else x.abs()  # [B, N]
-    limit = score.topk(threshold_rank, dim=1).values[:, -1:]
-    won = (score > limit).to(x.dtype)
-    return x * won.reshape(won.shape + (1,) * (x.dim() - 2))
+    limit = score.topk(rank, dim=1).values[:, -1:]
+    wins = (score > limit).to(x.dtype)
+    return x * wins.reshape(wins.shape + (1,) * (x.dim() - 2))
 
 
-def rank(ratio: float, units: int, threshold: Threshold = "k") -> int:
-    """The rank of the score that a winner must beat; 0 where all units win."""
-    k = winners(ratio, units)
+def threshold_rank(ratio: float, units: int, threshold: Threshold = "k") -> int:
+    """Return the rank of the score that winners exceed; 0 if all units win."""
+    k = num_winners(ratio, units)
     if threshold == "k-1":
         return k
     return k + 1 if k < units else 0
 
 
-def winners(ratio: float, units: int) -> int:
-    """How many units win: k = int(ratio·N), with a clear error where that leaves nothing."""
+def num_winners(ratio: float, units: int) -> int:
+    """Return k = int(ratio·N)."""
     if not 0 < ratio <= 1:
-        raise UsageError(f"active ratio {ratio} is impossible: give a number above 0 and at most 1")
-    k = int(ratio * units + 1e-9)  # 0.7 * 10 is 7, whatever its floating-point digits
+        raise UsageError(f"invalid active = {ratio}: give a number above 0 and at most 1")
+    k = int(ratio * units + 1e-9)  # a product just below a whole number, such as 0.29 · 100, counts as that number
     if k < 1:
-        raise UsageError(f"active ratio {ratio} leaves none of {units} units active: raise it or the width")
+        raise UsageError(f"active = {ratio} leaves none of {units} units active: raise active or width")
     return k
 
 
 def heterogeneous_probability(a_g: Tensor, pi_h: float) -> Tensor:
-    """P_h, how likely a unit is retained for new classes: the busier so far, the less (Eq. 1)."""
-    return torch.exp(-pi_h * _share(a_g))
+    """P_h, the probability of retaining a unit for new classes: lower the more active it was so far (Eq. 1)."""
+    return torch.exp(-pi_h * _relative(a_g))
 
 
 def semantic_probability(a_s: Tensor, pi_s: float) -> Tensor:
-    """P_s, how likely a unit is retained for its class: the busier for it so far, the more (Eq. 2)."""
-    return 1 - torch.exp(-pi_s * _share(a_s))
+    """P_s, the probability of retaining a unit for a class: higher the more active it was for it so far (Eq. 2)."""
+    return 1 - torch.exp(-pi_s * _relative(a_s))
 
 
-def _share(counts: Tensor) -> Tensor:
-    """Counts over their row's maximum; a row that counted nothing stays 0."""
+def _relative(counts: Tensor) -> Tensor:
+    """Divide counts by the maximum of their row; a row of zeros stays zero."""
     return counts.float() / counts.amax(-1, keepdim=True).clamp(min=1)
 
 
 def sample_units(weight: Tensor, n: int, rows: int, generator: torch.Generator) -> Tensor:
-    """A [rows, N] mask of n units each, drawn by weight without replacement.
+    """Draw a mask [rows, N] with n units in each row, by weight and without replacement.
 
-    Units race with exponential clocks of rate `weight`; the first n home are a weighted sample without
-    replacement, drawn one after the other. A unit of weight 0 never comes home before the others.
+    If unit i has an arrival time drawn from an exponential distribution with rate weight[i], the first n to arrive are
+    a weighted sample without replacement. Units of weight 0 arrive last.
     """
-    clock = torch.empty(rows, len(weight), device=weight.device).exponential_(generator=generator)
-    first = _finish(clock, weight).topk(n, dim=1, largest=False, sorted=False).indices
-    return torch.zeros_like(clock).scatter_(1, first, 1.0)
+    exponential = torch.empty(rows, len(weight), device=weight.device).exponential_(generator=generator)
+    first = _log_arrival(exponential, weight).topk(n, dim=1, largest=False, sorted=False).indices
+    return torch.zeros_like(exponential).scatter_(1, first, 1.0)
 
 
 @compiled
-def _finish(clock: Tensor, weight: Tensor) -> Tensor:
-    """When each unit comes home, clock / weight, in logarithms."""
-    return clock.log() - weight.log()
+def _log_arrival(exponential: Tensor, weight: Tensor) -> Tensor:
+    """log(exponential / weight), which stays in range for very small weights."""
+    return exponential.log() - weight.log()
 
 
 @dataclass(frozen=True)
 class Coding:
-    """The settings of sparse coding; the defaults are those of the published implementation."""
+    """Settings of sparse coding. Defaults are those of the published implementation."""
 
-    sparse: bool = True  # off: dense activations
-    active: float | tuple[float, ...] = (0.9, 0.9, 0.9, 0.8)  # %k, share of active units of each stage
-    activate: Literal["stage", "block"] = "stage"  # residual sums are activated once a stage, or each
-    threshold: Threshold = "k"  # how many win
-    dropout: Literal["last", "all", "none"] = "last"  # the stages whose output is dropped
+    sparse: bool = True  # False: dense activations
+    active: float | tuple[float, ...] = (0.9, 0.9, 0.9, 0.8)  # %k, fraction of active units of each stage
+    activate: Literal["stage", "block"] = "stage"  # activate the last residual sum of a stage, or that of each block
+    threshold: Threshold = "k"  # k units win, or k - 1 as in the paper's text
+    dropout: Literal["last", "all", "none"] = "last"  # the stages with dropout
     pi_h: float | tuple[float, ...] = (0.5, 0.5, 5.0, 5.0)  # π_h, strength of heterogeneous dropout
     pi_s: float | tuple[float, ...] = 2.0  # π_s, strength of semantic dropout
-    warmup: int = 30  # E_h: P_s follows each epoch numbered (from 0) above it
-    refresh_at_task_end: bool = True  # P_s once more when a task ends
-    initial_p_h: Literal["first", "random"] = "first"  # the units retained at the start
-    heterogeneous_draw: Draw = "batch"  # one mask for the batch, or for each sample
+    warmup: int = 30  # E_h, P_s is updated after each later epoch (counted from 0)
+    refresh_at_task_end: bool = True  # update P_s at the end of each task too
+    initial_p_h: Literal["first", "random"] = "first"  # units with P_h = 1 at the start
+    heterogeneous_draw: Draw = "batch"  # a mask for the batch, or for each sample
     semantic_draw: Draw = "batch"
-    mask_choice: Literal["class", "unit"] = "class"  # semantic where the class has any P_s > 0, or the unit has
-    replay_dropout: bool = False  # recalled images are dropped too (never counted)
+    mask_choice: Literal["class", "unit"] = "class"  # semantic if any P_s of the class, or that of the unit, is above 0
+    replay_dropout: bool = False  # dropout for replayed images too (never counted)
 
     def network_settings(self) -> dict[str, Any]:
-        """What a network needs to know to be sparse."""
+        """Return the settings that make a network sparse."""
         settings = {"active": self.active, "activate": self.activate, "threshold": self.threshold}
         return settings if self.sparse else {}
 
 
 def per_stage(name: str, value: float | Sequence[float], stages: int) -> tuple[float, ...]:
-    """A number for each stage, from one for all or from a list.
+    """Return a number for each stage, from one number for all stages or from a list.
 
-    A list speaks of the last stages: of a longer one, a network with fewer stages takes the end.
+    A network with fewer stages than the list has values takes the last ones.
     """
     if not isinstance(value, Sequence):
         return (value,) * stages
@@ -122,7 +121,7 @@ def per_stage(name: str, value: float | Sequence[float], stages: int) -> tuple[f
 
 
 class Masks(Sequence[Tensor | None]):
-    """A mask for each stage that has one, found beside the stages before it."""
+    """The dropout mask of each stage, or None. A side stream computes them while the first stages run."""
 
     def __init__(self, stages: int, masks: Mapping[int, Tensor], side: SideStream) -> None:
         self._stages, self._masks, self._side = stages, masks, side
@@ -139,13 +138,13 @@ class Masks(Sequence[Tensor | None]):
 
 
 class SparseCode:
-    """Activity counters and the dropout they drive, for every stage of a network.
+    """Activity counters and the dropout that they control, for all stages of a network.
 
-    `a_s[l]` [C, N] counts how often each unit of stage l was active for each class, `a_g[l]` [N] in all;
+    `a_s[l]` [C, N] counts how often each unit of stage l was active for each class, and `a_g[l]` [N] for all classes.
     `p_h[l]` and `p_s[l]` are the retention probabilities of Eq. 1 and Eq. 2.
     """
 
-    margin = 1.1  # of units that pass heterogeneous dropout, so that k-WTA still has a choice
+    margin = 1.1  # heterogeneous dropout retains more units than k-WTA keeps, to leave it a choice
 
     def __init__(self, coding: Coding, units: Sequence[int], classes: int, generator: torch.Generator) -> None:
         n, device = len(units), generator.device
@@ -165,10 +164,10 @@ class SparseCode:
             else:
                 p_h[torch.rand(len(p_h), generator=generator, device=device).topk(retained).indices] = 1.0
 
-    def keep(self, y: Tensor, spared: int = 0) -> "Masks":
-        """The dropout mask [B, N] of each stage for samples of classes y; None where a stage has none.
+    def dropout_masks(self, y: Tensor, spared: int = 0) -> Masks:
+        """Draw the dropout mask [B, N] of each stage for samples of classes y; None for stages without dropout.
 
-        The first `spared` samples lose nothing.
+        The first `spared` samples are exempt: all their units are retained.
         """
         if not self.stages:
             return Masks(len(self.p_h), {}, self.side)
@@ -183,36 +182,36 @@ class SparseCode:
         )
         size = (rows[self.coding.semantic_draw], self.p_s[l].shape[1])
         u = torch.rand(size, generator=self.generator, device=y.device)
-        return _choose(heterogeneous, u, self.p_s[l], y, spared, self.coding.mask_choice == "unit")
+        return _select(heterogeneous, u, self.p_s[l], y, spared, self.coding.mask_choice == "unit")
 
     @property
     def a_g(self) -> list[Tensor]:
-        """How often each unit was active, for any class."""
+        """How often each unit was active, over all classes."""
         return [a_s.sum(0) for a_s in self.a_s]
 
     def count(self, fired: Sequence[Tensor], y: Tensor) -> None:
-        """Counts which units fired ([B, N] a stage) for samples of classes y."""
-        self.counts.index_add_(0, y, _numbers(list(fired)))
+        """Add the units that fired ([B, N] for each stage) to the counts of the classes y."""
+        self.counts.index_add_(0, y, _concatenate(list(fired)))
 
     def refresh_semantic(self) -> None:
-        """P_s from the class-wise counts (Eq. 2)."""
+        """Compute P_s from the counts of each class (Eq. 2)."""
         for p_s, a_s, pi_s in zip(self.p_s, self.a_s, self.pi_s, strict=True):
             p_s.copy_(semantic_probability(a_s, pi_s))
 
     def refresh_heterogeneous(self) -> None:
-        """P_h from the counts over all training so far (Eq. 1)."""
+        """Compute P_h from the counts over all training so far (Eq. 1)."""
         for p_h, a_g, pi_h in zip(self.p_h, self.a_g, self.pi_h, strict=True):
             p_h.copy_(heterogeneous_probability(a_g, pi_h))
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The live state, by name."""
+        """Return the live state by name."""
         kinds = {"a_s": self.a_s, "p_h": self.p_h, "p_s": self.p_s}
         return {f"{kind}.{l + 1}": t for kind, stages in kinds.items() for l, t in enumerate(stages)}
 
 
 @compiled
-def _choose(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, spared: int, by_unit: bool) -> Tensor:
-    """Algorithm 3: the semantic mask where a class (or unit) has one, else the heterogeneous; none for the spared."""
+def _select(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, spared: int, by_unit: bool) -> Tensor:
+    """Return the semantic mask where a class (or unit) has P_s > 0, else the heterogeneous one (Algorithm 3)."""
     p = p_s[y]  # [B, N]
     learned = p > 0 if by_unit else p.sum(1, keepdim=True) > 0
     mask = torch.where(learned, (u <= p).float(), heterogeneous)
@@ -220,5 +219,5 @@ def _choose(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, spared: in
 
 
 @compiled
-def _numbers(fired: list[Tensor]) -> Tensor:
+def _concatenate(fired: list[Tensor]) -> Tensor:
     return torch.cat(fired, 1).long()

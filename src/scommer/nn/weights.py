@@ -1,4 +1,4 @@
-"""All weights of a network as one vector that its layers view: SGD and Eq. 3 become one line each."""
+"""All weights of a network as one vector, so that SGD and Eq. 3 take one line each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,31 +10,31 @@ from scommer.gpu.switches import has_kernels
 
 
 class Weights:
-    """The parameters of `network` in `theta`, its running statistics in `statistics`.
+    """The parameters of a network as one vector `theta`, and its running statistics as another, `statistics`.
 
-    The network's parameters and buffers become views of these vectors, so that either side sees what
-    the other changes in place. Kernels lie channels-last, as convolutions like them best. With a `half`
-    precision, they view a copy of `theta` in it, which follows all that is done here.
+    The parameters and buffers of the network become views of these vectors. Convolution weights are channels-last, the
+    fastest layout. With a dtype `half`, they are views of a copy of `theta` in this dtype, which every update here
+    writes too.
     """
 
     def __init__(self, network: nn.Module, half: torch.dtype | None = None) -> None:
         parameters = list(network.parameters())
-        self.theta = gather(p.data for p in parameters)
+        self.theta = to_vector(p.data for p in parameters)
         self.half = self.theta.to(half) if half else None
-        self.statistics = gather(network.buffers())
-        kernels = self.theta if self.half is None else self.half
-        for p, whole, kernel in zip(parameters, views(self.theta, parameters), views(kernels, parameters), strict=True):
-            p.data = kernel if p.dim() == 4 else whole
+        self.statistics = to_vector(network.buffers())
+        convs = self.theta if self.half is None else self.half
+        for p, view, conv in zip(parameters, views(self.theta, parameters), views(convs, parameters), strict=True):
+            p.data = conv if p.dim() == 4 else view
         for b, view in zip(network.buffers(), views(self.statistics, network.buffers()), strict=True):
             b.data = view
 
     def sync_half(self) -> None:
-        """Update the half-precision copy after `theta` was changed from outside."""
+        """Update the half-precision copy after a change of `theta` from outside."""
         if self.half is not None:
             self.half.copy_(self.theta)
 
     def descend(self, gradient: Tensor, lr: float, part: slice = slice(None)) -> None:
-        """θ ← θ - η g, or a part of it."""
+        """θ ← θ - η g, for all weights or a part of them."""
         if has_kernels(self.theta):
             from scommer.gpu import kernels
 
@@ -44,24 +44,24 @@ class Weights:
             self.theta[part].add_(gradient[part], alpha=-lr)
             self.sync_half()
 
-    def approach(self, target: Tensor, share: Tensor) -> None:
-        """θ ← θ + share · (target - θ)."""
+    def lerp(self, target: Tensor, weight: Tensor) -> None:
+        """θ ← θ + weight · (target - θ)."""
         if has_kernels(self.theta):
             from scommer.gpu import kernels
 
-            kernels.approach(self.theta, self.half, target, share)
+            kernels.lerp(self.theta, self.half, target, weight)
         else:
-            self.theta.lerp_(target, share)
+            self.theta.lerp_(target, weight)
             self.sync_half()
 
     def named(self, network: nn.Module) -> dict[str, Tensor]:
-        """The network's parameters, in full precision, and its statistics by name."""
+        """Return the network's parameters in full precision and its statistics, by name."""
         names, parameters = zip(*network.named_parameters(), strict=True)
         return {**dict(zip(names, views(self.theta, parameters), strict=True)), **dict(network.named_buffers())}
 
     @contextmanager
-    def borrowing(self, statistics: Tensor) -> Iterator[None]:
-        """Uses other running statistics for a while."""
+    def using_statistics(self, statistics: Tensor) -> Iterator[None]:
+        """Use other running statistics; restore the current ones at the end."""
         own = self.statistics.clone()
         self.statistics.copy_(statistics)
         try:
@@ -70,26 +70,26 @@ class Weights:
             self.statistics.copy_(own)
 
 
-def flat(t: Tensor) -> Tensor:
-    """A tensor as a vector, kernels channels-last."""
+def flatten(t: Tensor) -> Tensor:
+    """Return a tensor as a vector, a convolution's weight in channels-last order."""
     return (t.permute(0, 2, 3, 1) if t.dim() == 4 else t).reshape(-1)
 
 
-def gather(tensors: Iterable[Tensor]) -> Tensor:
-    """Tensors laid end to end in one vector."""
-    vectors = [flat(t) for t in tensors]
+def to_vector(tensors: Iterable[Tensor]) -> Tensor:
+    """Concatenate tensors to one vector."""
+    vectors = [flatten(t) for t in tensors]
     return torch.cat(vectors) if vectors else torch.zeros(0)
 
 
-def scatter(tensors: Sequence[Tensor], places: Sequence[Tensor]) -> None:
-    """Copies tensors to their places: one kernel for each precision on a GPU."""
+def copy_each(tensors: Sequence[Tensor], slots: Sequence[Tensor]) -> None:
+    """Copy each tensor into its slot; on a GPU with one kernel for each dtype."""
     for dtype in {t.dtype for t in tensors}:
-        chosen = [(flat(place), flat(t)) for place, t in zip(places, tensors, strict=True) if t.dtype == dtype]
-        torch._foreach_copy_([place for place, _ in chosen], [t for _, t in chosen])
+        pairs = [(flatten(slot), flatten(t)) for slot, t in zip(slots, tensors, strict=True) if t.dtype == dtype]
+        torch._foreach_copy_([slot for slot, _ in pairs], [t for _, t in pairs])
 
 
 def views(vector: Tensor, like: Iterable[Tensor]) -> Iterator[Tensor]:
-    """`vector` cut into the shapes of `like`, without copying: the inverse of `gather`."""
+    """Yield views of a vector in the shapes of `like`: the inverse of `to_vector`."""
     start = 0
     for t in like:
         part = vector[start : start + t.numel()]

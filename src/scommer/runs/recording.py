@@ -18,7 +18,7 @@ def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     named = {}
     for view in learner.method.views(learner.memories, list(learner.calibration())):
         if "/" not in view.name:
-            with view.memory.weights.borrowing(view.statistics):
+            with view.memory.weights.using_statistics(view.statistics):
                 for name, t in view.memory.weights.named(view.memory.network).items():
                     named[f"{view.name}.{name}"] = t.cpu().clone(memory_format=torch.contiguous_format)
     return named

@@ -1,16 +1,22 @@
-"""Fused kernels of a training step on a GPU: the only room that knows Triton.
+"""Triton kernels of a training step. No other package imports Triton.
 
-Sums are taken in a fixed order, so that a step is repeatable to the bit. The plain expressions of `layers`, `beside`
-and `weights` are their reference.
+Sums are taken in a fixed order, so that a step repeats bit for bit. The reference is the plain PyTorch code in
+`nn.layers`, `nn.functional` and `nn.weights`.
 
-Images lie channels-last: a tensor [B, C, H, W] is rows [B·H·W, C] in memory, of which a program takes a tile.
+Tensors are channels-last: [B, C, H, W] is stored as rows [B·H·W, C]. Each program processes a tile of rows and columns.
 """
 
-from scommer.gpu.kernels.convolution import convolve, convolve_back, fits, kernel_gradient, spreads
-from scommer.gpu.kernels.norm import Plan, Told, infer, normalise
-from scommer.gpu.kernels.update import approach, descend
+from scommer.gpu.kernels.convolution import (
+    conv,
+    conv_input_gradient,
+    conv_weight_gradient,
+    faster_than_cudnn,
+    supports_conv,
+)
+from scommer.gpu.kernels.norm import NormPlan, NormResult, fused_norm, fused_norm_eval
+from scommer.gpu.kernels.update import descend, lerp
 
 __all__ = [
-    "Plan", "Told", "approach", "convolve", "convolve_back", "descend", "fits", "infer", "kernel_gradient",
-    "normalise", "spreads",
+    "NormPlan", "NormResult", "conv", "conv_input_gradient", "conv_weight_gradient", "descend", "faster_than_cudnn",
+    "fused_norm", "fused_norm_eval", "lerp", "supports_conv",
 ]  # fmt: skip
