@@ -1,4 +1,4 @@
-"""The bench measures what it says: steps, the networks of a step, their convolutions."""
+"""The bench times what it claims to: steps, the networks of a step, and their convolutions."""
 
 import json
 from collections import Counter
@@ -11,12 +11,12 @@ from calling import call, exit_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scommer.bench.floor import convolutions, networks_alone
-from scommer.bench.timing import Setting, bench, random_stream
+from scommer.bench.timing import Setup, bench, random_stream
 from scommer.engine.learner import Learner
 
 
-class Convolved(TorchDispatchMode):
-    """Counts convolutions, and gradients of their input and weight, by the images that go through each."""
+class ConvolutionCounter(TorchDispatchMode):
+    """Counts convolutions, and their gradients of input and weight, by the number of images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,22 +27,22 @@ class Convolved(TorchDispatchMode):
         if name == "convolution":
             self.images["forward", len(args[0])] += 1
         if name == "convolution_backward":
-            for kind, wanted in zip(("input", "weight"), args[-1], strict=False):
-                self.images[kind, len(args[1])] += wanted
+            for kind, requested in zip(("input", "weight"), args[-1], strict=False):
+                self.images[kind, len(args[1])] += requested
         return func(*args, **(kwargs or {}))
 
 
-def counted(work: Any) -> dict[tuple[str, int], int]:
-    with Convolved() as seen:
+def count_convolutions(work: Any) -> dict[tuple[str, int], int]:
+    with ConvolutionCounter() as counter:
         work()
-    return dict(seen.images)
+    return dict(counter.images)
 
 
 def small(method: str) -> Learner:
-    return Setting(random_stream(10, 8), method, "small", torch.device("cpu"), "fp32").learner()
+    return Setup(random_stream(10, 8), method, "small", torch.device("cpu"), "fp32").learner()
 
 
-# a small network has a stem, which needs no gradient of its images, four convolutions in two blocks, and one shortcut
+# The small network has a stem, whose input needs no gradient, two blocks of two convolutions, and a shortcut.
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
@@ -53,20 +53,20 @@ def small(method: str) -> Learner:
         ("cls-er", {("forward", 96): 6, ("input", 96): 5, ("weight", 96): 6, ("forward", 32): 12}),
     ],
 )
-def test_the_floor_and_the_networks_do_the_convolutions_of_a_step(method: str, expected: dict[Any, int]) -> None:
+def test_floor_and_networks_alone_run_the_convolutions_of_a_step(method: str, expected: dict[Any, int]) -> None:
     learner = small(method)
     moments = learner.learn()
-    next(moments)  # from the second step on there is something to recall
-    assert counted(lambda: next(moments)) == expected
-    assert counted(networks_alone(learner)) == expected
-    floor = counted(convolutions(learner))
+    next(moments)  # nothing to recall yet
+    assert count_convolutions(lambda: next(moments)) == expected
+    assert count_convolutions(networks_alone(learner)) == expected
+    floor = count_convolutions(convolutions(learner))
     images = Counter[str]()
     for (name, n), times in floor.items():
         images[name] += n * times
     assert images == {name: sum(n * k for (m, n), k in expected.items() if m == name) for name in images}
 
 
-def test_a_bench_is_complete() -> None:
+def test_bench_fills_all_fields() -> None:
     measured = asdict(bench("er", network="small", size=8, steps=5, cohorts=(1, 2)))
     assert [t["what"] for t in measured["timings"]] == ["eager, one learner", "eager, 2 learners side by side"]
     for t in measured["timings"]:
@@ -92,5 +92,5 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("words", [["--cohorts", "2", "0"], ["--steps", "0"], ["--classes", "1"]])
-def test_nothing_is_timed_for_numbers_that_make_no_sense(words: list[str]) -> None:
+def test_invalid_numbers_are_usage_errors(words: list[str]) -> None:
     assert exit_code("bench", *words) == 2

@@ -1,4 +1,4 @@
-"""How fast a step is, and the floor it is measured against."""
+"""Measure how fast a training step is, and the floor that it is compared with."""
 
 from scommer.bench.timing import COHORTS, Bench, bench
 

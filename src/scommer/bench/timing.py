@@ -1,4 +1,4 @@
-"""How fast a step is on this machine, and how near to what its network must cost at the least."""
+"""Time a training step on this machine, and compare it with the passes and convolutions of its networks alone."""
 
 import gc
 import statistics
@@ -15,49 +15,49 @@ from scommer.bench.floor import convolutions, networks_alone
 from scommer.data import Dataset
 from scommer.device import Precision, device_facts
 from scommer.engine.learner import Learner
-from scommer.gpu.capture import as_graph
+from scommer.gpu.capture import EAGER, as_graph
 from scommer.gpu.switches import SWITCHES, without
 from scommer.methods import Method
 from scommer.methods.training import Training
 from scommer.runs import presets
 from scommer.streams import Stream, class_il
 
-COHORTS = (1, 2, 4, 8)
-WARM = 6  # times before anything is timed: libraries choose their kernels, graphs are recorded
+COHORTS = (1, 2, 4, 8)  # numbers of learners in one process
+WARMUP = 6  # calls before timing, in which libraries choose their kernels and graphs are captured
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A median over repeated steps, for each learner."""
+    """The median time of a step."""
 
     what: str
-    ms: float  # a step and learner
-    images_per_second: float  # task images, all learners together
-    mib: float | None = None  # of GPU memory, at most
+    ms: float  # for a step of one learner
+    images_per_second: float  # of the task, over all learners
+    mib: float | None = None  # peak GPU memory
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured, and on what."""
+    """The timings of a method, and where they were measured. Records in JSON have these fields."""
 
     method: str
     network: str
     batch: int
     timings: list[Timing]
     floor_ms: float  # the convolutions of a step alone
-    bare_ms: float  # the networks of a step alone: forward and backward
-    start_s: float  # from making a learner to its first step (on a GPU: the first captured one)
-    score_s: float  # all memories on all test images
-    tested: int  # how many images that is
-    views: int  # and how many memories
+    bare_ms: float  # the forward and backward passes of a step alone
+    start_s: float  # from creating a learner to the end of its first step (on a GPU, of the first captured one)
+    score_s: float  # evaluating all memories on all test images
+    tested: int  # number of test images
+    views: int  # number of evaluated memories
     device: dict[str, Any]
     versions: dict[str, str]
     code: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is timed."""
+class Setup:
+    """The learner to time."""
 
     stream: Stream
     method: str
@@ -66,11 +66,11 @@ class Setting:
     precision: Precision
 
     def resolved(self) -> tuple[Method, Training]:
-        """The published settings."""
+        """Return the method and training settings of S-CIFAR10, as published."""
         return presets.resolve("s-cifar10", self.method, 200, "official", {"network": self.network, "epochs": 10**6})
 
     def learner(self, seed: int = 0, capture: bool = False) -> Learner:
-        """A learner with them."""
+        """Create a learner."""
         method, training = self.resolved()
         return Learner(
             self.stream, method, training, buffer=200, seed=seed,
@@ -90,29 +90,29 @@ def bench(
     cohorts: tuple[int, ...] = COHORTS,
     levers: bool = False,
 ) -> Bench:
-    """Times steps on random images: eager, on a GPU captured and compiled, and several learners side by side.
+    """Time steps on random images: eager; on a GPU also captured and compiled; and several learners side by side.
 
-    With `levers`, each thing that makes a step on a GPU fast is left out in turn too.
+    With `levers`, also time a step on a GPU without each of its optimisations in turn.
     """
     device = torch.device(device)
     gpu = device.type == "cuda"
     tested = 10_000 if gpu else 100
-    setting = Setting(random_stream(classes, size, tested), method, network, device, precision)
-    start_s = _start(setting)
+    setup = Setup(random_stream(classes, size, tested), method, network, device, precision)
+    start_s = _startup_seconds(setup)
     timings = []
     if gpu:
-        timings.append(_time_learners(setting, 1, steps, "eager"))
+        timings.append(_time_learners(setup, 1, steps, "eager"))
         with without("compiling"):
-            timings.append(_time_learners(setting, 1, steps, "captured"))
-        for lever in SWITCHES if levers else ():
-            if lever != "compiling":  # is the row before
-                with without(lever):
-                    timings.append(_time_learners(setting, 1, steps, f"without {SWITCHES[lever]}"))
+            timings.append(_time_learners(setup, 1, steps, "captured"))
+        for switch in SWITCHES if levers else ():
+            if switch != "compiling":  # timed above, as "captured"
+                with without(switch):
+                    timings.append(_time_learners(setup, 1, steps, f"without {SWITCHES[switch]}"))
     how = "compiled" if gpu else "eager"
-    one, floor_ms, bare_ms = _time_one(setting, steps, how)
-    timings += [one, *(_time_learners(setting, n, steps, how) for n in cohorts if n != 1)]
-    learner = setting.learner()
-    views, score_s = _score(learner)
+    one, floor_ms, bare_ms = _time_one(setup, steps, how)
+    timings += [one, *(_time_learners(setup, n, steps, how) for n in cohorts if n != 1)]
+    learner = setup.learner()
+    views, score_s = _scoring_seconds(learner)
     return Bench(
         method, network, learner.training.batch, timings, floor_ms, bare_ms,
         start_s=start_s, score_s=score_s, tested=tested, views=views,
@@ -122,103 +122,104 @@ def bench(
 
 
 def random_stream(classes: int, size: int, tested: int = 100) -> Stream:
-    """Random images of one task."""
-    draw = torch.Generator().manual_seed(0)
+    """Return a stream of one task with random images."""
+    generator = torch.Generator().manual_seed(0)
     n = max(2048, tested)
-    images = torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=draw)
+    images = torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=generator)
     labels = torch.arange(n) % classes
     names = tuple(map(str, range(classes)))
     return class_il(Dataset("random", images, labels, images[:tested], labels[:tested], names), tasks=1)
 
 
-def _settled(device: torch.device) -> float:
+def _now(device: torch.device) -> float:
+    """Return the time in seconds once all work on the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
-def _start(setting: Setting) -> float:
-    """Seconds from making a learner until a step is done that is like all later ones."""
-    begun = _settled(setting.device)
-    moments = setting.learner(capture=True).learn()
-    for _ in range(5 if setting.device.type == "cuda" else 1):  # nothing to recall, three eager, one recorded
+def _startup_seconds(setup: Setup) -> float:
+    """Return the time from creating a learner to the end of its first step (on a GPU, of the first captured one)."""
+    start = _now(setup.device)
+    moments = setup.learner(capture=True).learn()
+    for _ in range(EAGER + 2 if setup.device.type == "cuda" else 1):  # without replay, eager ones, the captured one
         next(moments)
-    return _settled(setting.device) - begun
+    return _now(setup.device) - start
 
 
-def _score(learner: Learner) -> tuple[int, float]:
-    """How many memories there are, and seconds for all of them to answer for all test images."""
-    next(learner.learn())  # so that there is something to recall
+def _scoring_seconds(learner: Learner) -> tuple[int, float]:
+    """Return the number of memories, and the time to evaluate all of them on all test images."""
+    next(learner.learn())  # fills episodic memory, which recalibration needs
     times = []
-    for _ in range(2):  # libraries choose their kernels in the first
-        begun = _settled(learner.device)
+    for _ in range(2):  # libraries choose their kernels in the first round
+        start = _now(learner.device)
         learner.score()
-        times.append(_settled(learner.device) - begun)
+        times.append(_now(learner.device) - start)
     return len(learner.scores), times[-1]
 
 
-def _time_learners(setting: Setting, n: int, steps: int, how: str) -> Timing:
-    work, mib = _stepping(setting, n, how)
-    (ms,) = _medians([work], steps, setting.device)
-    return _timing(setting, n, how, ms / n, mib)
+def _time_learners(setup: Setup, n: int, steps: int, how: str) -> Timing:
+    work, mib = _steps(setup, n, how)
+    (ms,) = _median_ms([work], steps, setup.device)
+    return _timing(setup, n, how, ms / n, mib)
 
 
-def _time_one(setting: Setting, steps: int, how: str) -> tuple[Timing, float, float]:
-    """One learner, the convolutions and the networks of its step: in turn, because a machine's pace drifts."""
-    work, mib = _stepping(setting, 1, how)
-    learner = setting.learner()
-    with _freely():
-        floor = _warm(as_graph(convolutions(learner), setting.device))
-    bare = _warm(as_graph(networks_alone(learner), setting.device))
-    ms, floor_ms, bare_ms = _medians([work, floor, bare], steps, setting.device)
-    return _timing(setting, 1, how, ms, mib), floor_ms, bare_ms
+def _time_one(setup: Setup, steps: int, how: str) -> tuple[Timing, float, float]:
+    """Time one learner, the convolutions and the networks of its step: in turn, because a machine's speed drifts."""
+    work, mib = _steps(setup, 1, how)
+    learner = setup.learner()
+    with _nondeterministic_cudnn():  # the fastest kernels, for a floor that is as low as possible
+        floor = _warmed_up(as_graph(convolutions(learner), setup.device))
+    bare = _warmed_up(as_graph(networks_alone(learner), setup.device))
+    ms, floor_ms, bare_ms = _median_ms([work, floor, bare], steps, setup.device)
+    return _timing(setup, 1, how, ms, mib), floor_ms, bare_ms
 
 
-def _stepping(setting: Setting, n: int, how: str) -> tuple[Callable[[], None], float | None]:
-    """A step of each of n learners, and how much GPU memory they take."""
-    gpu = setting.device.type == "cuda"
+def _steps(setup: Setup, n: int, how: str) -> tuple[Callable[[], None], float | None]:
+    """Return a function that takes a step with each of n learners, and their peak GPU memory in MiB."""
+    gpu = setup.device.type == "cuda"
     if gpu:
-        gc.collect()  # learners and their graphs know each other
+        gc.collect()  # frees earlier learners, which are reference cycles with their graphs
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(setting.device)
-    going = [setting.learner(seed, capture=how != "eager").learn() for seed in range(n)]
+        torch.cuda.reset_peak_memory_stats(setup.device)
+    learners = [setup.learner(seed, capture=how != "eager").learn() for seed in range(n)]
 
-    def together() -> None:
-        for moments in going:
+    def work() -> None:
+        for moments in learners:
             while next(moments) != "step":
                 pass
 
-    return _warm(together), torch.cuda.max_memory_allocated(setting.device) / 2**20 if gpu else None
+    return _warmed_up(work), torch.cuda.max_memory_allocated(setup.device) / 2**20 if gpu else None
 
 
-def _timing(setting: Setting, n: int, how: str, ms: float, mib: float | None) -> Timing:
+def _timing(setup: Setup, n: int, how: str, ms: float, mib: float | None) -> Timing:
     what = f"{how}, {n} learners side by side" if n > 1 else f"{how}, one learner"
-    return Timing(what, ms, setting.resolved()[1].batch / ms * 1000, mib)
+    return Timing(what, ms, setup.resolved()[1].batch / ms * 1000, mib)
 
 
-def _warm(work: Callable[[], None]) -> Callable[[], None]:
-    """The same work, done a few times."""
-    for _ in range(WARM):
+def _warmed_up(work: Callable[[], None]) -> Callable[[], None]:
+    """Run the work a few times and return it."""
+    for _ in range(WARMUP):
         work()
     return work
 
 
-def _medians(works: Sequence[Callable[[], None]], steps: int, device: torch.device) -> list[float]:
-    """Milliseconds of each, timed in turn: on a GPU many steps at a time, whose launches must not be waited for."""
+def _median_ms(works: Sequence[Callable[[], None]], steps: int, device: torch.device) -> list[float]:
+    """Time each function in turn. On a GPU, time many calls together, so that launches overlap with execution."""
     times: list[list[float]] = [[] for _ in works]
-    each = max(1, steps // 5) if device.type == "cuda" else 1
+    calls = max(1, steps // 5) if device.type == "cuda" else 1
     for _ in range(5 if device.type == "cuda" else steps):
-        for work, found in zip(works, times, strict=True):
-            start = _settled(device)
-            for _ in range(each):
+        for work, seconds in zip(works, times, strict=True):
+            start = _now(device)
+            for _ in range(calls):
                 work()
-            found.append((_settled(device) - start) / each)
-    return [1000 * statistics.median(found) for found in times]
+            seconds.append((_now(device) - start) / calls)
+    return [1000 * statistics.median(seconds) for seconds in times]
 
 
 @contextmanager
-def _freely() -> Iterator[None]:
-    """In here the library may choose kernels whose sums have no order: a floor is as low as it can be."""
+def _nondeterministic_cudnn() -> Iterator[None]:
+    """Let cuDNN choose kernels whose sums have no fixed order."""
     before = torch.backends.cudnn.deterministic
     torch.backends.cudnn.deterministic = False
     try:
