@@ -207,6 +207,27 @@ def test_retrieval_is_in_training_mode_and_without_gradient():
     assert all(p.requires_grad for p in working.network.parameters())
 
 
+def test_responses_are_in_evaluation_mode_and_change_nothing():
+    _, long_term = different_pair()
+    x, twin = images(6), copy.deepcopy(long_term.network).eval()
+    before = long_term.weights.statistics.clone()
+    assert torch.equal(long_term.respond(x), twin(x).logits)
+    assert torch.equal(long_term.weights.statistics, before)
+    assert not torch.allclose(long_term.retrieve(x), twin(x).logits)  # back in training mode
+
+
+def test_copying_takes_weights_and_statistics_and_keeps_them_separate():
+    working, long_term = different_pair()
+    long_term.copy_from(working)
+    x = images(6)
+    assert torch.equal(long_term.respond(x), working.network.eval()(x).logits)
+    kept = [long_term.weights.theta.clone(), long_term.weights.statistics.clone()]
+    shake(working.weights.theta, 1)
+    shake(working.weights.statistics, 2)
+    assert torch.equal(long_term.weights.theta, kept[0])
+    assert torch.equal(long_term.weights.statistics, kept[1])
+
+
 def test_consolidation_averages_parameters_only():
     working, long_term = pair()
     shake(working.weights.theta, 1)

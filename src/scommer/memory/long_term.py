@@ -51,7 +51,7 @@ class LongTermMemory:
 
     @torch.no_grad()
     def respond(self, x: Tensor) -> Tensor:
-        """Logits at inference, with the running statistics, which stay as they are."""
+        """Return the logits in evaluation mode; the running statistics do not change."""
         self.network.eval()
         with self.side.run(x):
             logits: Tensor = self.network(x).logits
@@ -61,7 +61,7 @@ class LongTermMemory:
 
     @torch.no_grad()
     def copy_from(self, working: WorkingMemory) -> None:
-        """Become what working memory is now, weights and running statistics."""
+        """Copy the weights and running statistics of working memory."""
         self.weights.theta.copy_(working.weights.theta)
         self.weights.sync_half()
         self.weights.statistics.copy_(working.weights.statistics)
