@@ -1,4 +1,4 @@
-"""Digits, two at a time."""
+"""A stream of digits, two classes per task."""
 
 import pytest
 

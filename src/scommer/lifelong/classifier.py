@@ -1,4 +1,4 @@
-"""A classifier that goes on learning: from new labelled images whenever they come, without the earlier ones."""
+"""A classifier that learns new labelled images whenever they arrive, without the earlier ones."""
 
 import gc
 import json
@@ -18,26 +18,30 @@ from sklearn.exceptions import NotFittedError
 from scommer.data.dataset import Array, Layout
 from scommer.device import choose_device, choose_precision
 from scommer.errors import UsageError
-from scommer.lifelong import learning, state
-from scommer.lifelong.labels import Label, Labels, classes_of, extended, numbers
-from scommer.lifelong.state import ClassifierState
-from scommer.methods import METHODS, MemoryFactory
+from scommer.lifelong import learning
+from scommer.lifelong.labels import Label, Labels, encode_labels, extend_classes, parse_classes
+from scommer.lifelong.state import ClassifierState, load_state, save_state
+from scommer.lifelong.widening import widen
+from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment, check
 from scommer.runs.run import Watch
 
 
 class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]
-    """A question to a classifier that has learned nothing yet."""
+    """Raised by a classifier that has not learned anything yet."""
 
 
 class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns a task at each `partial_fit`: with the same settings, the same as `run` makes of all tasks at once.
+    """A classifier that learns one task with each `partial_fit`, and remembers the earlier ones.
 
-    `classes` are the labels that may come, or how many (0, 1, 2, …); `add_classes` makes room for more. Settings that
-    are left out follow the first images (mean, std, size of the network), their number (alpha) and the epochs (warmup),
-    and stay: let the first task be a typical one, or give them. As everywhere, an epoch leaves out images that do not
-    fill a batch, unless `drop_last` is off. `history_` tells what each task brought, `settings_` what it learns with.
+    With the same settings it learns exactly what `run` learns from the same tasks.
+
+    `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; `add_classes` adds more later.
+    Settings that you leave out are computed from the first task and then stay: mean, std and network from its images,
+    alpha from their number, warmup from the epochs. Give them if the first task is not a typical one. An epoch skips
+    images that do not fill a batch, unless `drop_last` is off. `history_` describes each task learned; `settings_` are
+    the settings in use.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -62,55 +66,56 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.classes, self.method, self.buffer, self.seed = classes, method, buffer, seed
         self.variant, self.settings, self.device, self.precision = variant, settings, device, precision
-        self._init()  # what is wrong is told before there are any images
+        self._check_params()  # before the user has prepared any images
         choose_precision(precision, choose_device(device))
-        self._known: ClassifierState | None = None
-        self._learning = threading.Lock()
+        self._state: ClassifierState | None = None
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_learning": None}  # a lock cannot be copied
+        return {**super().__getstate__(), "_lock": None}  # a lock cannot be copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_learning": threading.Lock()})
+        super().__setstate__({**state, "_lock": threading.Lock()})
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._known is not None
+        return self._state is not None
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The labels that may come, sorted, as everywhere in scikit-learn: the order of probabilities."""
-        return np.sort(self._known.classes if self._known else np.array(classes_of(self.classes)))
+        """The labels that may occur, sorted as in all of scikit-learn: the columns of `predict_proba`."""
+        return np.sort(self._state.classes if self._state else np.array(parse_classes(self.classes)))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """Of each task: how many images, their least and greatest value, classes, loss of the last epoch, time."""
-        return [dict(task) for task in self._known.history] if self._known else []
+        """For each task: number of images, their value range, classes, loss of the last epoch, and times."""
+        return [dict(task) for task in self._state.history] if self._state else []
 
     @property
     def settings_(self) -> dict[str, Any]:
-        """Every setting that it learns with."""
-        return dict(self._now().settings)
+        """All settings in use."""
+        return dict(self._learned_state().settings)
 
     @property
     def form_(self) -> tuple[str, tuple[int, ...]]:
-        """The kind of number and the shape (channels, height, width) of the images that it learns."""
-        return self._now().form
+        """The dtype and shape (channels, height, width) of the images."""
+        return self._learned_state().input_form
 
-    def _now(self) -> ClassifierState:
-        if self._known is None:
-            raise NotLearned("nothing has been learned yet: call partial_fit first")
-        return self._known
+    def _learned_state(self) -> ClassifierState:
+        if self._state is None:
+            raise NotLearned("this classifier has not learned anything yet: call partial_fit first")
+        return self._state
 
-    def _init(self) -> dict[str, Any]:
-        """What it was made with, checked, as plain values."""
-        listed, settings = classes_of(self.classes), {} if self.settings is None else self.settings
-        asked = Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
-        check(asked)
+    def _check_params(self) -> dict[str, Any]:
+        """Return the constructor's parameters that determine what is learned, checked, as plain values."""
+        classes, settings = parse_classes(self.classes), {} if self.settings is None else self.settings
+        experiment = Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
+        check(experiment)
         if METHODS[self.method].joint:
-            raise UsageError(f"{self.method} needs all tasks at once: give them to `run`, or take another method")
+            raise UsageError(f"{self.method} learns all tasks at once: use `run`, or choose another method")
         return {
-            "classes": len(listed) if isinstance(self.classes, Integral) else listed,
-            "method": asked.method, "buffer": asked.buffer, "seed": asked.seed, "variant": asked.variant,
+            "classes": len(classes) if isinstance(self.classes, Integral) else classes,
+            "method": experiment.method, "buffer": experiment.buffer, "seed": experiment.seed,
+            "variant": experiment.variant,
             "settings": json.loads(json.dumps(dict(settings), default=lambda value: value.tolist())),
         }  # fmt: skip
 
@@ -119,97 +124,89 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(
         self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None
     ) -> Self:
-        """Learns these images as one task; earlier ones are kept in memories by what was remembered of them.
+        """Learn these images as one task.
 
-        Where it is broken off or fails, the classifier stays what it was before.
+        If learning fails or is interrupted, the classifier stays as it was before.
         """
-        return self._learn(images, labels, layout, watch, anew=False)
+        return self._learn(images, labels, layout, watch, start_over=False)
 
     def fit(self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None) -> Self:
-        """Learns these images as the first task, then forgets all that it knew before."""
-        return self._learn(images, labels, layout, watch, anew=True)
+        """Learn these images as the first task, and forget everything learned before."""
+        return self._learn(images, labels, layout, watch, start_over=True)
 
     def add_classes(self, classes: int | Sequence[Label]) -> Self:
-        """Makes room for more classes: their labels, or how many where they are numbered. What was learned stays.
+        """Add classes, given by their labels, or by their number if the classes are numbered.
 
-        Until they come in a `partial_fit` they have a probability of 0, as any class that has not come yet.
+        What was learned stays. Like all classes, new ones have probability 0 until they occur in a `partial_fit`.
         """
-        with self._alone():
-            init = self._unchanged(self._known)
-            more = extended(init["classes"], classes)
-            if self._known:
-                self._known = self._widened(self._known, {**init, "classes": more})
-            self.classes = more
+        with self._locked():
+            params = self._check_unchanged(self._state)
+            params["classes"] = extend_classes(params["classes"], classes)
+            if self._state:
+                self._state = widen(self._state, params, choose_device(self.device))
+            self.classes = params["classes"]
         return self
 
-    def _widened(self, known: ClassifierState, init: dict[str, Any]) -> ClassifierState:
-        method, training = presets.resolve(
-            presets.DEFAULT, init["method"], init["buffer"], init["variant"], known.settings
-        )
-        image = torch.zeros(known.form[1], dtype=getattr(torch, known.form[0]))
-        factory = MemoryFactory(image, len(classes_of(init["classes"])), training, init["buffer"], init["seed"])
-        return state.widened(known, init, factory.memories(method), choose_device(self.device))
-
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._learning.acquire(blocking=False):
-            raise UsageError("this classifier is learning already, in another thread: wait for it")
+    def _locked(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise UsageError("this classifier is already learning in another thread: wait until it has finished")
         try:
             yield
         finally:
-            self._learning.release()
+            self._lock.release()
 
-    def _unchanged(self, known: ClassifierState | None) -> dict[str, Any]:
-        """What it was made with, as it was when it began to learn."""
-        init = self._init()
-        if known and (changed := [name for name in init if init[name] != known.init[name]]):
+    def _check_unchanged(self, state: ClassifierState | None) -> dict[str, Any]:
+        """Return the constructor's parameters; refuse any that changed since the first task."""
+        params = self._check_params()
+        if state and (changed := [name for name in params if params[name] != state.params[name]]):
             raise UsageError(
-                f"{', '.join(changed)} changed since the first task was learned: set it back, or begin anew with fit"
+                f"{', '.join(changed)} changed since the first task was learned: set it back, or start over with fit"
             )
-        return init
+        return params
 
-    def _learn(self, images: Array, labels: Labels, layout: Layout, watch: Watch | None, anew: bool) -> Self:
-        with self._alone():
+    def _learn(self, images: Array, labels: Labels, layout: Layout, watch: Watch | None, start_over: bool) -> Self:
+        with self._locked():
             try:
                 with torch.inference_mode(False), torch.enable_grad():
-                    known = None if anew else self._known
-                    self._known = learning.learned(
-                        known, self._unchanged(known), images, labels, layout, self.device, self.precision,
+                    state = None if start_over else self._state
+                    self._state = learning.learn_task(
+                        state, self._check_unchanged(state), images, labels, layout, self.device, self.precision,
                         watch or Watch(),
                     )  # fmt: skip
             finally:
-                gc.collect()  # a learner and its step know each other, and hold the images
+                gc.collect()  # a learner and its captured step refer to each other, and hold the images
         return self
 
-    # --- answering
+    # --- prediction
 
     def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
-        """The probability [N, C] of each class, in the order of `classes_`; 0 for those that have not come yet."""
-        known = self._now()
-        return learning.probabilities(known, images, layout)[:, known.classes.argsort()]
+        """Return the probability [N, C] of each class in `classes_`; 0 for classes that have not occurred yet."""
+        state = self._learned_state()
+        return learning.probabilities(state, images, layout)[:, state.classes.argsort()]
 
     def predict(self, images: Array, *, layout: Layout = "auto") -> NDArray[Any]:
-        """The most likely label [N] of each image, among those that have come."""
-        known = self._now()  # one and the same, whatever another thread does meanwhile
-        labels: NDArray[Any] = known.classes[learning.probabilities(known, images, layout).argmax(1)]
+        """Return the most likely label [N] of each image, among the classes that have occurred."""
+        state = self._learned_state()  # read once: another thread may replace it
+        labels: NDArray[Any] = state.classes[learning.probabilities(state, images, layout).argmax(1)]
         return labels
 
     def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
-        """The share of images whose most likely label is the right one, from 0 to 1."""
-        known = self._now()
-        found = learning.probabilities(known, images, layout).argmax(1)
-        return float((found == numbers(labels, len(found), known.classes)).mean())
+        """Return the accuracy, from 0 to 1."""
+        state = self._learned_state()
+        found = learning.probabilities(state, images, layout).argmax(1)
+        return float((found == encode_labels(labels, len(found), state.classes)).mean())
 
-    # --- from one process to another
+    # --- files
 
     def save(self, path: Path | str) -> None:
-        """Writes all of it, able to learn on, into one file: whole, or not at all."""
-        state.write(Path(path).expanduser(), self._now())
+        """Write everything needed to predict and to keep learning to one file, completely or not at all."""
+        save_state(Path(path).expanduser(), self._learned_state())
 
     @classmethod
     def load(cls, path: Path | str, *, device: str | None = None, precision: str | None = None) -> Self:
-        """The classifier in a file, on the device and with the precision named, or else what is usual there."""
-        known = state.read(Path(path).expanduser(), choose_device(device))
-        model = cls(**known.init, device=device, precision=precision)
-        model._known = known
+        """Read a classifier from a file; device and precision are chosen as for a new one."""
+        state = load_state(Path(path).expanduser(), choose_device(device))
+        model = cls(**state.params, device=device, precision=precision)
+        model._state = state
         return model

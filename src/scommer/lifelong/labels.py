@@ -1,4 +1,4 @@
-"""Labels as people give them: the classes that may come, and the place of each label among them."""
+"""Class labels as users give them, and their encoding as indices."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -14,57 +14,62 @@ Label = int | str
 Labels = Array | Sequence[Label]
 
 
-def classes_of(given: object) -> list[Label]:
-    """The labels that may come, as plain values."""
+def parse_classes(given: object) -> list[Label]:
+    """Return the class labels as plain values: those listed, or 0, 1, 2, … for a number of classes."""
     if isinstance(given, Integral):
         given = range(int(given))
-    listed = given.tolist() if isinstance(given, np.ndarray) else given
+    listed = _to_list(given)
     plain = [_plain(c) for c in listed] if _is_list(listed) else []
     if {type(c) for c in plain} not in ({int}, {str}):
-        raise UsageError("classes are not understood: give how many, or a list of whole numbers, or one of words")
-    if len(plain) < 2 or len(set(plain)) != len(plain):
-        raise UsageError(f"of {len(plain)} classes {len(set(plain))} differ: give at least 2, each once")
+        raise UsageError("invalid classes: give their number, a list of integers or a list of strings")
+    distinct = len(set(plain))
+    if len(plain) < 2 or distinct != len(plain):
+        raise UsageError(f"{len(plain)} classes were given, {distinct} of them distinct: give at least 2, each once")
     if np.array(plain).tolist() != plain:
-        raise UsageError("classes are not understood: give smaller numbers, or words without a zero byte")
+        raise UsageError("NumPy cannot hold these classes: give smaller integers, or strings that end in no zero byte")
     return plain
 
 
-def extended(classes: object, more: object) -> int | list[Label]:
-    """The labels that may come, and more after them: their number, where only that is given, or all of them."""
-    before = classes_of(classes)
-    if isinstance(more, Integral):
+def extend_classes(classes: object, new: object) -> int | list[Label]:
+    """Return `classes` with `new` ones after them, as a number where both are numbers, else as a list."""
+    before = parse_classes(classes)
+    if isinstance(new, Integral):
         if not isinstance(classes, Integral):
-            raise UsageError(f"the classes have labels, such as {before[0]!r}: give those of the new ones in a list")
-        if more < 1:
-            raise UsageError(f"{more} more classes are none: give 1 or more")
-        return len(before) + int(more)
-    listed = more.tolist() if isinstance(more, np.ndarray) else more
+            raise UsageError(f"the classes have labels ({before[0]!r}, …): give the labels of the new ones in a list")
+        if new < 1:
+            raise UsageError(f"cannot add {new} classes: give 1 or more")
+        return len(before) + int(new)
+    listed = _to_list(new)
     if not _is_list(listed) or not listed:
-        raise UsageError("more classes are not understood: give a list of their labels")
-    known = [label for label in map(_plain, listed) if label in before]
-    if known:
-        raise UsageError(f"{known[0]!r} is one of the {len(before)} classes already: leave it out")
-    return classes_of([*before, *listed])
+        raise UsageError("invalid classes to add: give a list of their labels")
+    for label in map(_plain, listed):
+        if label in before:
+            raise UsageError(f"{label!r} is already one of the {len(before)} classes: leave it out")
+    return parse_classes([*before, *listed])
 
 
-def numbers(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of each label among the classes."""
-    listed = labels.tolist() if hasattr(labels, "tolist") else labels
+def encode_labels(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the index of each label in `classes`."""
+    listed = _to_list(labels)
     if not _is_list(listed) or len(listed) != length:
-        given = f"{len(listed)} labels" if _is_list(listed) else f"a {type(labels).__name__}"
-        raise UsageError(f"for {length} images there are {given}: pass one label per image")
-    place = {c: i for i, c in enumerate(classes.tolist())}
+        given = len(listed) if _is_list(listed) else f"a value of type {type(labels).__name__}"
+        raise UsageError(f"expected {length} labels, one per image; got {given}")
+    index = {c: i for i, c in enumerate(classes.tolist())}
     plain = [_plain(label) for label in listed]
     for label in plain:
-        if not isinstance(label, int | float | str) or label not in place:
+        if not isinstance(label, int | float | str) or label not in index:
             raise UsageError(
-                f"label {label!r} is none of the {len(place)} classes: mend it, or make room by add_classes"
+                f"label {label!r} is not one of the {len(index)} classes: correct it, or call add_classes first"
             )
-    return np.array([place[label] for label in plain], np.int64)
+    return np.array([index[label] for label in plain], np.int64)
+
+
+def _to_list(given: Any) -> object:
+    return given.tolist() if hasattr(given, "tolist") else given
 
 
 def _plain(label: object) -> Any:
-    """Of NumPy's numbers and words, Python's own."""
+    """Turn NumPy's integers and strings into Python's."""
     return int(label) if isinstance(label, Integral) else str(label) if isinstance(label, str) else label
 
 

@@ -1,4 +1,4 @@
-"""ClassifierState from images: what is known once they are learned too, and what it answers."""
+"""How a classifier learns a task, and what it predicts."""
 
 import time
 import warnings
@@ -16,7 +16,7 @@ from scommer.device import choose_device, choose_precision, kept_memory
 from scommer.engine.augment import Augment
 from scommer.engine.learner import Learner
 from scommer.errors import RunError, RunWarning, UsageError
-from scommer.lifelong.labels import Labels, classes_of, numbers
+from scommer.lifelong.labels import Labels, encode_labels, parse_classes
 from scommer.lifelong.state import ClassifierState
 from scommer.runs.experiment import FLAT, Experiment, Plan, prepare
 from scommer.runs.recording import final_weights
@@ -24,13 +24,13 @@ from scommer.runs.run import Watch
 from scommer.runs.trained import trained, under
 from scommer.streams import Stream, Task
 
-FAR = 20.0  # standard deviations between the images learned first and others of another form, on average
-ASTRAY = 1e6  # logits beyond it
+MAX_DISTANCE = 20.0  # mean distance of images from those of the first task, in standard deviations
+MAX_LOGIT = 1e6  # larger ones mean that training diverged
 
 
-def learned(
-    known: ClassifierState | None,
-    init: dict[str, Any],
+def learn_task(
+    state: ClassifierState | None,
+    params: dict[str, Any],
     images: Array,
     labels: Labels,
     layout: Layout,
@@ -38,115 +38,115 @@ def learned(
     precision: str | None,
     watch: Watch,
 ) -> ClassifierState:
-    """What is known once these images are learned too, as one task; `init` is what a classifier was made with."""
+    """Return the state after learning these images as one task; `params` are those of the constructor."""
     began, where = time.monotonic(), choose_device(device)
-    classes = np.array(classes_of(init["classes"]))
-    x = _images(images, layout, known)
-    y = torch.from_numpy(numbers(labels, len(x), classes))
-    stream = _one_task(torch.from_numpy(x), y, classes)
-    given = {name: init[name] for name in ("method", "buffer", "seed", "variant")}
-    asked = Experiment(stream, **given, settings=known.settings if known else init["settings"])
-    plan = prepare(asked)
-    _check_images(plan, first=known is None and "std" not in init["settings"])
+    classes = np.array(parse_classes(params["classes"]))
+    x = _convert_images(images, layout, state)
+    y = torch.from_numpy(encode_labels(labels, len(x), classes))
+    stream = _single_task_stream(torch.from_numpy(x), y, classes)
+    chosen = {name: params[name] for name in ("method", "buffer", "seed", "variant")}
+    experiment = Experiment(stream, **chosen, settings=state.settings if state else params["settings"])
+    plan = prepare(experiment)
+    _check_scale(plan, fit_std=state is None and "std" not in params["settings"])
     with kept_memory(where):
         learner = Learner(
-            stream, plan.method, plan.training, buffer=asked.buffer, seed=asked.seed, device=where,
-            precision=choose_precision(precision, where), earlier=len(known.history) if known else 0,
+            stream, plan.method, plan.training, buffer=experiment.buffer, seed=experiment.seed, device=where,
+            precision=choose_precision(precision, where), earlier=len(state.history) if state else 0,
         )  # fmt: skip
-        if known:
-            _take_up(learner, known)
+        if state:
+            _restore(learner, state)
         watch.begin(plan, learner, 1)
         try:
             for moment in learner.learn():
                 watch.moment(learner, moment)
         finally:
             watch.end()
-        state, values = learner.state()
+        tensors, values = learner.state()
         weights = final_weights(learner)
     memories = {name: under(f"{name}.", weights) for name in {"working", plan.method.inference}}
     networks = {
-        name: trained(asked.method, plan.settings, stream.data.class_names, x.shape[1:], tensors, where)
-        for name, tensors in memories.items()
+        name: trained(experiment.method, plan.settings, stream.data.class_names, x.shape[1:], memory, where)
+        for name, memory in memories.items()
     }
     for network in networks.values():
-        if not bool((network.respond(stream.data.train_images[:32]).abs() < ASTRAY).all()):  # nor NaN
+        if not bool((network.respond(stream.data.train_images[:32]).abs() < MAX_LOGIT).all()):  # False for NaN too
             raise RunError(
-                f"training went astray: lower the learning rate (now lr = {plan.training.lr}), or check the images"
+                f"training diverged: lower the learning rate (now lr = {plan.training.lr}), or check the images"
             )
     if trouble := learner.divergence():
         watch.warn(trouble)
-    told = {
+    task = {
         "images": len(y), "range": [float(x.min()), float(x.max())],
         "classes": classes[list(stream.tasks[0].classes)].tolist(),
         "loss": learner.curve[-1], "seconds": round(time.monotonic() - began, 2), "finished": provenance.now(),
     }  # fmt: skip
     return ClassifierState(
-        state={k: t.cpu() for k, t in state.items() if k.startswith(("memories/", "generator/"))},
+        tensors={k: t.cpu() for k, t in tensors.items() if k.startswith(("memories/", "generator/"))},
         weights=memories[plan.method.inference],
-        answering=networks[plan.method.inference],
+        network=networks[plan.method.inference],
         settings=plan.settings,
-        form=(str(x.dtype), x.shape[1:]),
+        input_form=(str(x.dtype), x.shape[1:]),
         offered=values["offered"],
         device=where.type,
-        init=init,
-        history=(*(known.history if known else ()), told),
+        params=params,
+        history=(*(state.history if state else ()), task),
     )
 
 
-def probabilities(known: ClassifierState, images: Array, layout: Layout) -> NDArray[np.float32]:
-    """The probability [N, C] of each class for these images, 0 for those that have not come yet."""
-    x = torch.from_numpy(_images(images, layout, known))
-    if (distance := _distance(known.answering.augment, x)) > FAR:
+def probabilities(state: ClassifierState, images: Array, layout: Layout) -> NDArray[np.float32]:
+    """Return the probability [N, C] of each class, 0 for classes that have not occurred yet."""
+    x = torch.from_numpy(_convert_images(images, layout, state))
+    if (distance := _mean_distance(state.network.augment, x)) > MAX_DISTANCE:
         warnings.warn(
             f"these images are {distance:.0f} standard deviations from those learned, on average: "
-            "were they given in another scale (0 … 1 or 0 … 255)?",
+            "check that they have the same scale (0 … 1 or 0 … 255)",
             RunWarning,
             stacklevel=3,
         )
-    logits = known.answering.respond(x)
-    found: NDArray[np.float32] = logits.masked_fill(torch.from_numpy(~known.seen), -torch.inf).softmax(1).numpy()
+    logits = state.network.respond(x).masked_fill(torch.from_numpy(~state.seen), -torch.inf)
+    found: NDArray[np.float32] = logits.softmax(1).numpy()
     return found
 
 
-def _images(images: Array, layout: Layout, known: ClassifierState | None) -> NDArray[Any]:
-    """Images as [N, C, H, W], in the form that was learned."""
+def _convert_images(images: Array, layout: Layout, state: ClassifierState | None) -> NDArray[Any]:
+    """Return images as [N, C, H, W], of the same form as those learned before."""
     x = as_images(images, layout=layout)
     form = (str(x.dtype), x.shape[1:])
-    if known and known.form != form:
-        given, learned = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, known.form))
-        raise UsageError(f"these images are {given} (channels, height, width), those learned before are {learned}")
+    if state and state.input_form != form:
+        given, expected = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, state.input_form))
+        raise UsageError(f"these images are {given} (channels, height, width), expected {expected} as learned before")
     return x
 
 
-def _one_task(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
-    """Images as a stream of one task, without test images."""
+def _single_task_stream(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
+    """Return a stream of one task, without test images."""
     data = Dataset("given", images, labels, images[:0], labels[:0], tuple(map(str, classes)))
     task = Task(torch.arange(len(labels)), labels[:0], tuple(labels.unique().tolist()))
     return Stream("lifelong", "gcil", data, (task,))
 
 
-def _check_images(plan: Plan, first: bool) -> None:
-    """Refuses images that cannot be normalised, or are of another scale than those before."""
-    if first and max(plan.settings["std"]) <= FLAT:
-        raise UsageError("the first images are too much alike to learn mean and std from: give both in settings")
-    usual = Augment(0, False, plan.settings["mean"], plan.settings["std"])
-    if (distance := _distance(usual, plan.stream.data.train_images)) > FAR:
+def _check_scale(plan: Plan, fit_std: bool) -> None:
+    """Refuse images that cannot be normalised, or have another scale than those of the first task."""
+    if fit_std and max(plan.settings["std"]) <= FLAT:
+        raise UsageError("the first images are too similar to compute mean and std from: give both in settings")
+    augment = Augment(0, False, plan.settings["mean"], plan.settings["std"])
+    if (distance := _mean_distance(augment, plan.stream.data.train_images)) > MAX_DISTANCE:
         raise UsageError(
             f"these images are {distance:.0f} standard deviations from those learned first, on average: "
-            "give them in the same scale (0 … 1 or 0 … 255), or set mean and std from the beginning"
+            "give them in the same scale (0 … 1 or 0 … 255), or start over with mean and std in settings"
         )
 
 
-def _distance(augment: Augment, images: Tensor) -> float:
-    """How many standard deviations images are from the mean, on average over the first of them."""
+def _mean_distance(augment: Augment, images: Tensor) -> float:
+    """Return the mean distance of pixels from the mean, in standard deviations, over at most 1000 images."""
     return float(augment.normalise(images[:1000].to(augment.mean.device)).abs().mean())
 
 
-def _take_up(learner: Learner, known: ClassifierState) -> None:
-    """Brings a new learner to where the last one ended, at the beginning of a task."""
+def _restore(learner: Learner, state: ClassifierState) -> None:
+    """Put a new learner into the state in which the last one ended, at the start of a task."""
     fresh, _ = learner.state()
-    state = {**known.state, "order": fresh["order"], "loss": fresh["loss"]}
-    if known.device != learner.device.type:  # generators of another device cannot be taken up
-        state |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
-    start = {"task": 0, "epoch": 0, "batch": 0, "offered": known.offered, "curve": [], "scores": {"untrained": 0}}
-    learner.restore(state, start)
+    tensors = {**state.tensors, "order": fresh["order"], "loss": fresh["loss"]}
+    if state.device != learner.device.type:  # generators of another device do not fit
+        tensors |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
+    position = {"task": 0, "epoch": 0, "batch": 0, "offered": state.offered, "curve": [], "scores": {"untrained": 0}}
+    learner.restore(tensors, position)

@@ -1,4 +1,4 @@
-"""Short training, and tasks one by one."""
+"""Settings for quick training, and the tasks of a stream as arrays."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Classes that nobody thought of: room is made for them, and what was learned stays."""
+"""Added classes: what was learned stays, and new entries of state follow the rule of `lifelong/widening.py`."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from short import SETTINGS, settings, tasks
+from quick import SETTINGS, settings, tasks
 from sklearn.datasets import load_digits
 
 from scommer import LifelongClassifier, Stream
@@ -25,24 +25,24 @@ from scommer.errors import UsageError
         ("sgd", {}),
     ],
 )
-def test_room_for_more_classes_changes_nothing_that_was_learned(
+def test_adding_classes_keeps_what_was_learned(
     method: str, extra: dict[str, Any], stream: Stream, tmp_path: Path
 ) -> None:
-    """Each part of the state against what it was before, the network's by running the head by hand."""
+    """Compare every tensor with the one before, weights by their place in the head."""
     (images, labels), (others, their), *_ = tasks(stream)
     model = LifelongClassifier(3, method, buffer=30, settings=settings(method) | extra, device="cpu")
     model.partial_fit(images, labels)
-    before, answers = model._now(), model.predict_proba(images)
-    logits = before.answering.respond(images)
+    before, p_before = model._learned_state(), model.predict_proba(images)
+    logits = before.network.respond(images)
     assert model.add_classes(2) is model
-    after = model._now()
+    after = model._learned_state()
     assert model.classes_.tolist() == [0, 1, 2, 3, 4]
-    assert torch.allclose(after.answering.respond(images)[:, :3], logits, atol=1e-5)
+    assert torch.allclose(after.network.respond(images)[:, :3], logits, atol=1e-5)
     p = model.predict_proba(images)
-    assert np.allclose(p[:, :3], answers, atol=1e-5)
+    assert np.allclose(p[:, :3], p_before, atol=1e-5)
     assert not p[:, 3:].any()
-    for name, t in before.state.items():
-        now = after.state[name]
+    for name, t in before.tensors.items():
+        now = after.tensors[name]
         if name.endswith(("theta", "velocity")):
             features = before.weights["head.weight"].shape[1]
             body, head, bias = t.split([len(t) - 3 * features - 3, 3 * features, 3])
@@ -68,7 +68,7 @@ def test_room_for_more_classes_changes_nothing_that_was_learned(
     assert model.history_[-1]["classes"] == [2, 3]
 
 
-def test_classes_that_are_added_are_learned_and_the_others_remembered() -> None:
+def test_added_classes_are_learned_and_earlier_ones_remembered() -> None:
     images, labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8) / 16).astype(np.float32)
     words = np.array([f"digit {c}" for c in range(10)])
@@ -85,7 +85,7 @@ def test_classes_that_are_added_are_learned_and_the_others_remembered() -> None:
     assert model.score(images[late], words[labels[late]]) > 0.5
 
 
-def test_classes_are_added_before_the_first_task_too(stream: Stream) -> None:
+def test_classes_may_be_added_before_the_first_task(stream: Stream) -> None:
     images, labels = tasks(stream)[1]
     grown = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").add_classes([2, 3])
     named = LifelongClassifier([0, 1, 2, 3], "er", buffer=10, settings=SETTINGS, device="cpu")
@@ -95,25 +95,25 @@ def test_classes_are_added_before_the_first_task_too(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "more", "words"),
+    ("classes", "new", "message"),
     [
-        (3, 0, "0 more classes are none"),
-        (3, [2], "2 is one of the 3 classes already"),
-        (3, ["a"], "classes are not understood"),
-        (["a", "b"], 1, "such as 'a': give those of the new ones"),
+        (3, 0, "cannot add 0 classes"),
+        (3, [2], "2 is already one of the 3 classes"),
+        (3, ["a"], "invalid classes"),
+        (["a", "b"], 1, "give the labels of the new ones in a list"),
         (["a", "b"], "owl", "give a list of their labels"),
         (["a", "b"], [], "give a list of their labels"),
-        (["a", "b"], ["c", "c"], "4 classes 3 differ"),
+        (["a", "b"], ["c", "c"], "4 classes were given, 3 of them distinct"),
     ],
 )
-def test_classes_that_cannot_be_added_are_told(classes: Any, more: Any, words: str) -> None:
+def test_invalid_classes_are_refused(classes: Any, new: Any, message: str) -> None:
     model = LifelongClassifier(classes, "er", buffer=10, settings=SETTINGS, device="cpu")
-    with pytest.raises(UsageError, match=words):
-        model.add_classes(more)
+    with pytest.raises(UsageError, match=message):
+        model.add_classes(new)
     assert len(model.classes_) == (3 if classes == 3 else 2)
 
 
-def test_classes_are_not_added_where_something_else_was_changed(stream: Stream) -> None:
+def test_classes_cannot_be_added_after_a_parameter_changed(stream: Stream) -> None:
     model = LifelongClassifier(3, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(*tasks(stream)[0])
     model.set_params(seed=1)
     with pytest.raises(UsageError, match="seed changed since"):
@@ -121,7 +121,7 @@ def test_classes_are_not_added_where_something_else_was_changed(stream: Stream) 
     assert len(model.classes_) == 3
 
 
-def test_answers_go_on_while_classes_are_added(stream: Stream) -> None:
+def test_it_predicts_while_classes_are_added(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(images, labels)
     with ThreadPoolExecutor(1) as other:

@@ -1,4 +1,4 @@
-"""A classifier that learns on: what it makes of tasks that come over time is what a run makes of them at once."""
+"""The classifier learns task by task exactly what a run learns, and behaves as a scikit-learn estimator."""
 
 import pickle
 import weakref
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from short import SETTINGS, settings, tasks
+from quick import SETTINGS, settings, tasks
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -23,6 +23,7 @@ from scommer.engine.learner import Learner, Moment
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.runs.experiment import Plan
 from scommer.runs.run import Watch
+from scommer.runs.trained import under
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ from scommer.runs.run import Watch
         ("sgd", {}),
     ],
 )
-def test_tasks_over_time_are_what_a_run_makes_of_them_at_once(
+def test_it_learns_exactly_what_a_run_learns_from_the_same_tasks(
     method: str, extra: dict[str, Any], stream: Stream, tmp_path: Path
 ) -> None:
     chosen = settings(method) | extra
@@ -49,39 +50,38 @@ def test_tasks_over_time_are_what_a_run_makes_of_them_at_once(
     model = LifelongClassifier(10, method, buffer=30, seed=3, settings=chosen, device="cpu")
     for t, (images, labels) in enumerate(tasks(stream)):
         model.partial_fit(images, labels)
-        if t % 2:  # another process goes on
+        if t % 2:  # as if another process continued
             model.save(tmp_path / "model")
             model = LifelongClassifier.load(tmp_path / "model", device="cpu")
-    (kept,) = (tmp_path / "runs").glob("*/weights.safetensors")
-    whole = safetensors.torch.load_file(kept)
-    own = {k.removeprefix(f"{record.inference}."): t for k, t in whole.items() if k.startswith(f"{record.inference}.")}
-    weights = model._now().weights
-    assert own.keys() == weights.keys()
-    assert all(torch.equal(own[k], weights[k]) for k in own)
+    (saved,) = (tmp_path / "runs").glob("*/weights.safetensors")
+    expected_weights = under(f"{record.inference}.", safetensors.torch.load_file(saved))
+    weights = model._learned_state().weights
+    assert expected_weights.keys() == weights.keys()
+    assert all(torch.equal(expected_weights[k], weights[k]) for k in weights)
     images, labels = stream.data.test_images, stream.data.test_labels
-    expected = load_trained(kept.parent).predict(images)
+    expected = load_trained(saved.parent).predict(images)
     assert np.array_equal(model.predict(images), expected.numpy())
     assert model.score(images, labels) == pytest.approx((expected == labels).float().mean().item())
     assert [task["classes"] for task in model.history_] == [list(t.classes) for t in stream.tasks]
 
 
-def test_it_remembers_what_it_no_longer_sees() -> None:
+def test_it_remembers_earlier_tasks_where_sgd_forgets_them() -> None:
     images, labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8) / 16).astype(np.float32)
     train, test = np.arange(len(labels)) % 5 > 0, np.arange(len(labels)) % 5 == 0
-    known = {}
+    accuracy = {}
     for method in ("scommer", "sgd"):
         model = LifelongClassifier(10, method, buffer=50, settings={"epochs": 8}, device="cpu")
         for first in range(0, 10, 2):
             now = train & np.isin(labels, (first, first + 1))
             model.partial_fit(images[now], labels[now])
         early = test & (labels < 8)
-        known[method] = model.score(images[early], labels[early])
-    assert known["sgd"] < 0.1
-    assert known["scommer"] > 0.7
+        accuracy[method] = model.score(images[early], labels[early])
+    assert accuracy["sgd"] < 0.1
+    assert accuracy["scommer"] > 0.7
 
 
-def test_labels_are_those_that_were_named(stream: Stream) -> None:
+def test_labels_may_be_strings(stream: Stream) -> None:
     words = np.array(["zero", "one", "two", "three"])
     model = LifelongClassifier(list(words), "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu")
     for images, labels in tasks(stream)[:2]:
@@ -94,7 +94,7 @@ def test_labels_are_those_that_were_named(stream: Stream) -> None:
     assert model.score(images, words[labels.numpy()]) == np.mean(model.predict(images) == words[labels.numpy()]) > 0.9
 
 
-def test_classes_may_come_back_and_tasks_be_small(stream: Stream) -> None:
+def test_classes_may_recur_and_tasks_may_be_small(stream: Stream) -> None:
     (images, labels), _, (others, their), *_ = tasks(stream)
     model = LifelongClassifier(range(10), buffer=10, settings=settings("scommer"), device="cpu")
     model.partial_fit(images, labels).partial_fit(others[:1], their[:1]).partial_fit(images[:3], labels[:3])
@@ -102,18 +102,17 @@ def test_classes_may_come_back_and_tasks_be_small(stream: Stream) -> None:
     assert np.isfinite(model.predict_proba(images)).all()
 
 
-def test_it_learns_on_where_generators_are_of_another_device(stream: Stream) -> None:
+def test_it_keeps_learning_on_another_type_of_device(stream: Stream) -> None:
     (one, ones), (two, twos), *_ = tasks(stream)
-    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu").partial_fit(
-        one, ones
-    )
-    state = {k: t if k.startswith("memories/") else t[:16] for k, t in model._now().state.items()}  # as a GPU's are
-    model._known = replace(model._now(), state=state, device="cuda")
+    model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu")
+    state = model.partial_fit(one, ones)._learned_state()
+    tensors = {k: t if k.startswith("memories/") else t[:16] for k, t in state.tensors.items()}  # as on a GPU
+    model._state = replace(state, tensors=tensors, device="cuda")
     assert model.partial_fit(two, twos).score(two, twos) > 0.9
 
 
 class Stop(Watch):
-    """Ctrl-C after so many moments."""
+    """Presses Ctrl-C after so many moments."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -124,7 +123,7 @@ class Stop(Watch):
             raise KeyboardInterrupt
 
 
-def test_what_is_broken_off_has_not_been(stream: Stream, tmp_path: Path) -> None:
+def test_an_interrupted_task_leaves_no_trace(stream: Stream) -> None:
     (one, ones), (two, twos), *_ = tasks(stream)
     models = [LifelongClassifier(10, buffer=30, settings=settings("scommer"), device="cpu") for _ in range(2)]
     with pytest.raises(KeyboardInterrupt):
@@ -142,15 +141,15 @@ def test_what_is_broken_off_has_not_been(stream: Stream, tmp_path: Path) -> None
     assert np.array_equal(models[0].predict_proba(two), models[1].predict_proba(two))
 
 
-def test_training_that_goes_astray_changes_nothing(stream: Stream) -> None:
+def test_a_task_that_diverges_to_nan_leaves_no_trace(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
-    with pytest.raises(RunError, match="learning rate"):  # in its only step: the loss was measured before it
+    with pytest.raises(RunError, match="learning rate"):  # diverges in its only step, after the loss was computed
         LifelongClassifier(10, seed=1, settings={"epochs": 1, "lr": 1e6}, device="cpu").partial_fit(
             images[:32], labels[:32]
         )
     model = LifelongClassifier(10, "sgd", settings=SETTINGS, device="cpu").partial_fit(images, labels)
     before = model.predict_proba(images)
-    model._known = replace(model._now(), settings={**model.settings_, "lr": 1e30})
+    model._state = replace(model._learned_state(), settings={**model.settings_, "lr": 1e30})
     for learn in (model.partial_fit, model.fit):
         if learn == model.fit:
             model.settings = {**SETTINGS, "lr": 1e30}
@@ -159,7 +158,7 @@ def test_training_that_goes_astray_changes_nothing(stream: Stream) -> None:
         assert np.array_equal(model.predict_proba(images), before)
 
 
-def test_training_that_diverges_is_told_of(stream: Stream) -> None:
+def test_a_diverging_loss_is_a_warning(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, seed=1, settings={**SETTINGS, "gamma": 100.0}, device="cpu")
     with pytest.warns(RunWarning, match=r"diverges, to a mean loss of \d\d+"):
@@ -167,7 +166,7 @@ def test_training_that_diverges_is_told_of(stream: Stream) -> None:
     assert model.history_[-1]["loss"] > 5 * np.log(10)
 
 
-def test_only_classes_that_have_come_are_answers(stream: Stream) -> None:
+def test_only_classes_that_have_occurred_are_predicted(stream: Stream) -> None:
     (images, labels), (others, their), *_ = tasks(stream)
     model = LifelongClassifier(10, "cls-er", buffer=30, settings=settings("cls-er"), device="cpu").partial_fit(
         images[:20], labels[:20]
@@ -178,7 +177,7 @@ def test_only_classes_that_have_come_are_answers(stream: Stream) -> None:
     assert set(model.partial_fit(others, their).predict(others)) <= {0, 1, 2, 3}
 
 
-def test_it_is_an_estimator_of_scikit_learn(stream: Stream) -> None:
+def test_it_can_be_cloned_scored_pickled_and_copied(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu")
     again = clone(model)
@@ -193,34 +192,34 @@ def test_it_is_an_estimator_of_scikit_learn(stream: Stream) -> None:
         assert np.array_equal(copy.partial_fit(*others).predict_proba(others[0]), expected)
 
 
-def test_probabilities_are_in_the_order_of_sorted_classes(stream: Stream) -> None:
-    """Which the scores of scikit-learn rely on, however the classes were given."""
+def test_probabilities_follow_the_sorted_classes(stream: Stream) -> None:
+    """Scorers of scikit-learn rely on it, in whatever order the classes were given."""
     (images, labels), (more, their), *_ = tasks(stream)
     words = np.array(["dog", "cat", "ape"])
     model = LifelongClassifier(words[:2].tolist(), "er", buffer=30, settings=SETTINGS, device="cpu")
     more, their = more[their == 2], their[their == 2]
     model.partial_fit(images, words[labels]).add_classes(["ape"]).partial_fit(more, words[their])
     assert model.classes_.tolist() == ["ape", "cat", "dog"]
-    both, told = torch.cat([images, more]), words[torch.cat([labels, their])]
+    both, truth = torch.cat([images, more]), words[torch.cat([labels, their])]
     p = model.predict_proba(both)
     assert (model.classes_[p.argmax(1)] == model.predict(both)).all()
-    right = [p[i, model.classes_.tolist().index(c)] for i, c in enumerate(told)]
-    assert get_scorer("neg_log_loss")(model, both, told) == pytest.approx(np.log(right).mean(), rel=1e-4)
+    right = [p[i, model.classes_.tolist().index(c)] for i, c in enumerate(truth)]
+    assert get_scorer("neg_log_loss")(model, both, truth) == pytest.approx(np.log(right).mean(), rel=1e-4)
 
 
-def test_what_has_learned_nothing_says_so_as_scikit_learn_does(stream: Stream) -> None:
+def test_predicting_before_learning_raises_not_fitted_error(stream: Stream) -> None:
     model = LifelongClassifier(10)
     assert not hasattr(model, "settings_")
     with pytest.raises(NotFittedError, match="call partial_fit first"):
         model.predict(tasks(stream)[0][0])
 
 
-def test_parameters_stay_until_it_is_fitted_anew(stream: Stream, tmp_path: Path) -> None:
+def test_parameters_may_change_only_before_fit(stream: Stream, tmp_path: Path) -> None:
     (images, labels), others, *_ = tasks(stream)
     model = LifelongClassifier(10, "er", buffer=30, settings={"epochs": 2, "width": 8}, device="cpu")
     with pytest.raises(NotFittedError):
         check_is_fitted(model)
-    model.partial_fit(images, list(labels.numpy()))  # a list of NumPy's numbers
+    model.partial_fit(images, list(labels.numpy()))  # a list of NumPy scalars
     check_is_fitted(model)
     model.save(tmp_path / "model")
     for name, value in (("buffer", 50), ("method", "sgd"), ("classes", 4), ("settings", {"epochs": 3})):
@@ -237,7 +236,7 @@ def test_parameters_stay_until_it_is_fitted_anew(stream: Stream, tmp_path: Path)
         model.set_params(method="joint").fit(images, labels)
 
 
-def test_one_task_at_a_time(stream: Stream) -> None:
+def test_it_predicts_but_refuses_to_learn_while_it_learns(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(images, labels)
     before = model.predict_proba(images)
@@ -246,19 +245,19 @@ def test_one_task_at_a_time(stream: Stream) -> None:
     class Meddle(Watch):
         def moment(self, learner: Learner, moment: Moment) -> None:
             if not seen:
-                seen.append(model.predict_proba(images))  # what it knew before
-                with pytest.raises(UsageError, match="learning already"):
+                seen.append(model.predict_proba(images))  # from the state before
+                with pytest.raises(UsageError, match="already learning"):
                     model.partial_fit(images, labels)
 
     for learn in (model.partial_fit, model.fit):
         before = model.predict_proba(images)
         seen.clear()
-        with torch.no_grad():  # as in a server that only answers otherwise
+        with torch.no_grad():  # as in a server that otherwise only predicts
             learn(*tasks(stream)[1], watch=Meddle())
         assert np.array_equal(seen[0], before)  # type: ignore[arg-type]
 
 
-def test_what_has_been_learned_is_let_go(stream: Stream) -> None:
+def test_learners_are_freed_after_each_task(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     held: list[weakref.ref[Learner]] = []
 
@@ -272,7 +271,7 @@ def test_what_has_been_learned_is_let_go(stream: Stream) -> None:
     assert [learner() for learner in held] == [None, None]
 
 
-def test_the_example_in_its_docstring_runs() -> None:
+def test_the_docstring_example_runs() -> None:
     import doctest
 
     from scommer.lifelong import classifier

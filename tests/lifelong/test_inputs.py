@@ -1,4 +1,4 @@
-"""What a classifier that learns on makes of images, labels and files as they are given."""
+"""Images, labels, parameters and files that a classifier accepts or refuses."""
 
 import warnings
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from short import SETTINGS, tasks
+from quick import SETTINGS, tasks
 from sklearn.datasets import load_digits
 
 from scommer import LifelongClassifier, Stream
 from scommer.errors import RunError, RunWarning, UsageError
-from scommer.lifelong.labels import numbers
+from scommer.lifelong.labels import encode_labels
 
 
-def test_images_of_another_scale_are_refused(stream: Stream) -> None:
+def test_learning_refuses_images_of_another_scale(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, "er", settings={"epochs": 1}, device="cpu").partial_fit(
         images.float() / images.max(), labels
@@ -28,33 +28,33 @@ def test_images_of_another_scale_are_refused(stream: Stream) -> None:
         LifelongClassifier(10, "er", device="cpu").partial_fit(flat, [0] * 4)
     with pytest.raises(UsageError, match="give both in settings"):
         LifelongClassifier(10, "er", device="cpu").partial_fit(np.ones((1, 1, 1), np.float32), [0])
-    told = {"mean": [0.5], "std": [0.25], "epochs": 1}
+    given = {"mean": [0.5], "std": [0.25], "epochs": 1}
     assert (
-        LifelongClassifier(10, "er", settings=told, device="cpu").partial_fit(flat, [0] * 4).predict(flat).tolist()
+        LifelongClassifier(10, "er", settings=given, device="cpu").partial_fit(flat, [0] * 4).predict(flat).tolist()
         == [0] * 4
     )
 
 
-def test_a_channel_that_is_the_same_everywhere_does_no_harm(stream: Stream) -> None:
-    """As the opacity of photographs."""
+def test_a_constant_channel_does_no_harm(stream: Stream) -> None:
+    """As the alpha channel of photographs."""
     images, labels = tasks(stream)[0]
     opaque = torch.cat([images, images, images, torch.full_like(images, 255)], 1)
     model = LifelongClassifier(10, "er", settings={"epochs": 3}, device="cpu").partial_fit(opaque, labels)
     assert model.score(opaque, labels) > 0.9
 
 
-def test_images_in_another_scale_are_answered_with_a_warning(stream: Stream) -> None:
+def test_predicting_warns_of_images_of_another_scale(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     pixels = images.float().numpy() / 255
     model = LifelongClassifier(2, "er", buffer=10, settings=SETTINGS, device="cpu").partial_fit(pixels, labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(pixels)
-    with pytest.warns(RunWarning, match="standard deviations from those learned, on average: were they given"):
+    with pytest.warns(RunWarning, match="standard deviations from those learned"):
         model.predict(255 * pixels)
 
 
-def test_settings_follow_the_first_images_and_stay() -> None:
+def test_settings_follow_the_first_task_until_fit() -> None:
     rng = np.random.default_rng(0)
     bright = rng.integers(150, 255, (40, 8, 8), dtype=np.uint8)
     model = LifelongClassifier(2, settings={"epochs": 2, "width": 8}, device="cpu")
@@ -63,7 +63,7 @@ def test_settings_follow_the_first_images_and_stay() -> None:
     assert first["mean"] == [pytest.approx(bright.mean() / 255, abs=1e-3)]
     model.partial_fit(bright // 4, [1] * 40)
     assert model.settings_ == first
-    model.fit(bright // 4, [1] * 40)  # from the beginning
+    model.fit(bright // 4, [1] * 40)  # starts over
     assert model.settings_["mean"] == [pytest.approx((bright // 4).mean() / 255, abs=1e-3)]
     assert len(model.history_) == 1
 
@@ -72,12 +72,12 @@ def test_settings_follow_the_first_images_and_stay() -> None:
     ("wrong", "words"),
     [
         ({"classes": 1}, "at least 2"),
-        ({"classes": ["a", "a"]}, "of 2 classes 1 differ: give at least 2, each once"),
-        ({"classes": ["a", "a\0"]}, "without a zero byte"),
-        ({"classes": "abc"}, "a list of whole numbers, or one of words"),
-        ({"classes": [0.5, 1.5]}, "a list of whole numbers, or one of words"),
-        ({"classes": [0, "a"]}, "a list of whole numbers, or one of words"),
-        ({"classes": [[1], [2, 3]]}, "a list of whole numbers, or one of words"),
+        ({"classes": ["a", "a"]}, "2 classes were given, 1 of them distinct"),
+        ({"classes": ["a", "a\0"]}, "no zero byte"),
+        ({"classes": "abc"}, "a list of integers or a list of strings"),
+        ({"classes": [0.5, 1.5]}, "a list of integers or a list of strings"),
+        ({"classes": [0, "a"]}, "a list of integers or a list of strings"),
+        ({"classes": [[1], [2, 3]]}, "a list of integers or a list of strings"),
         ({"variant": None}, "unknown variant 'None'"),
         ({"settings": {1: 2}}, "unknown setting of scommer '1'"),
         ({"device": 1.5}, "cannot be used here"),
@@ -90,16 +90,16 @@ def test_settings_follow_the_first_images_and_stay() -> None:
         ({"device": "gpu7"}, "cannot be used here"),
     ],
 )
-def test_what_cannot_be_is_told_at_once(wrong: dict[str, Any], words: str) -> None:
+def test_the_constructor_refuses_invalid_parameters(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         LifelongClassifier(**{"classes": 10, "device": "cpu", **wrong})
 
 
-def test_images_and_labels_must_fit_what_was_learned(stream: Stream) -> None:
+def test_images_and_labels_must_match_what_was_learned(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu")
     for early in (lambda: model.predict(images), lambda: model.save("never")):
-        with pytest.raises(UsageError, match="nothing has been learned yet"):
+        with pytest.raises(UsageError, match="has not learned anything yet"):
             early()
     assert not Path("never").exists()
     model.partial_fit(images, labels)
@@ -108,12 +108,12 @@ def test_images_and_labels_must_fit_what_was_learned(stream: Stream) -> None:
     other = np.zeros((2, 8, 8), np.uint8 if images.is_floating_point() else np.float32)
     with pytest.raises(UsageError, match=f"these images are {other.dtype} 1 × 8 × 8"):
         model.partial_fit(other, [0, 1])
-    with pytest.raises(UsageError, match="label 10 is none of the 10 classes: mend it, or make room by add_classes"):
+    with pytest.raises(UsageError, match="label 10 is not one of the 10 classes"):
         model.partial_fit(images[:2], [3, 10])
     for labels_given, words in (
-        ([3], "for 2 images there are 1 labels"),
-        (3, "there are a int"),
-        ("ab", "there are a str"),
+        ([3], "expected 2 labels, one per image; got 1"),
+        (3, "got a value of type int"),
+        ("ab", "got a value of type str"),
         ([3, None], "label None"),
         ([[3], [3]], "label \\[3\\]"),
         (np.array([[3], [3]]), "label \\[3\\]"),
@@ -129,15 +129,15 @@ def test_images_and_labels_must_fit_what_was_learned(stream: Stream) -> None:
     assert len(model.history_) == 1
 
 
-def test_only_whole_classifiers_are_loaded(stream: Stream, tmp_path: Path) -> None:
+def test_damaged_and_other_files_are_refused(stream: Stream, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         LifelongClassifier.load(tmp_path / "nowhere", device="cpu")
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"not a model")
-    with pytest.raises(UsageError, match="damaged, or no classifier"):
+    with pytest.raises(UsageError, match="damaged or not a classifier"):
         LifelongClassifier.load(path, device="cpu")
     safetensors.torch.save_file({"x": torch.zeros(2)}, path)
-    with pytest.raises(UsageError, match="no classifier"):
+    with pytest.raises(UsageError, match="not a classifier"):
         LifelongClassifier.load(path, device="cpu")
     model = LifelongClassifier(10, "er", buffer=30, settings=SETTINGS, device="cpu").partial_fit(*tasks(stream)[0])
     model.save(path)
@@ -154,8 +154,8 @@ def test_only_whole_classifiers_are_loaded(stream: Stream, tmp_path: Path) -> No
         model.save(tmp_path / "nowhere" / "model")
 
 
-def test_vectors_are_learned_by_a_perceptron() -> None:
-    """As images of one row, and against a nearest mean of all classes, which forgets nothing."""
+def test_vectors_are_learned_by_an_mlp() -> None:
+    """As images of one row; compared with a nearest-mean classifier of all classes, which forgets nothing."""
     vectors, labels = load_digits(return_X_y=True)
     vectors = (vectors / 16).astype(np.float32)
     train, test = np.arange(len(labels)) % 5 > 0, np.arange(len(labels)) % 5 == 0
@@ -174,10 +174,10 @@ def test_vectors_are_learned_by_a_perceptron() -> None:
 
 
 def test_labels_are_not_rounded() -> None:
-    """Neighbours that float32 does not tell apart."""
+    """These two integers are the same number in float32."""
     classes = [2**24, 2**24 + 1]
     for kind in (torch.float64, torch.int64):
-        found = numbers(torch.tensor(classes, dtype=kind), 2, np.array(classes))
+        found = encode_labels(torch.tensor(classes, dtype=kind), 2, np.array(classes))
         assert found.tolist() == [0, 1]
-    half = torch.tensor([1.0, 0.0], dtype=torch.bfloat16, requires_grad=True)  # which NumPy does not know
-    assert numbers(half, 2, np.array([0, 1])).tolist() == [1, 0]
+    half = torch.tensor([1.0, 0.0], dtype=torch.bfloat16, requires_grad=True)  # a dtype that NumPy lacks
+    assert encode_labels(half, 2, np.array([0, 1])).tolist() == [1, 0]
