@@ -17,8 +17,8 @@ class UsageError(ScommerError):
     exit_code = 2
 
 
-class NoData(UsageError):
-    """A data set that is not on this machine yet."""
+class DataNotFound(UsageError):
+    """The files of a data set are not on this machine."""
 
 
 class RunError(ScommerError):

@@ -39,7 +39,7 @@ WRONG = {
     "buffer of 0": (["run", "s-digits", "--buffer", "0"], "a buffer of 0 holds nothing"),
     "epochs twice": (["run", "s-digits", "--epochs", "1", "--set", "epochs=2"], "not both"),
     "no epochs": (["run", "s-digits", "--epochs", "0"], "epochs = 0 is impossible"),
-    "validation of all": (["run", "s-digits", "--validation", "1.0"], "validation = 1.0 is impossible"),
+    "validation of all": (["run", "s-digits", "--validation", "1.0"], "validation is 1.0"),
     "negative r": (["run", "s-digits", "--set", "r=-1"], "r = -1 is impossible: give a number from 0 to 1"),
     "no device": (["run", "s-digits", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
     "nonsense device": (["run", "s-digits", "--device", "toaster"], "device 'toaster' cannot be used here"),
@@ -190,7 +190,7 @@ def test_warnings_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     command = ["run", str(tmp_path / "photos"), "-m", "er", "-b", "4", *QUICK, "--out", str(tmp_path / "runs")]
     code, _, err = call(capsys, *command)
     assert code == 0
-    assert err == f"scommer: warning: a file is left out (.heic), such as {tmp_path}/photos/a/more.heic\n"
+    assert err == f"scommer: warning: skipped 1 unsupported file (.heic): {tmp_path}/photos/a/more.heic\n"
 
 
 def test_data_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Downloads against a local server: resumed, checked, unpacked safely, with clear errors."""
+
 import hashlib
 import io
 import os
@@ -14,11 +16,11 @@ import pytest
 from scommer.data.fetch import Source, fetch
 from scommer.errors import RunError, UsageError
 
-NOISE = np.random.default_rng(5).bytes(600_000)  # does not compress, so that it takes several blocks
+NOISE = np.random.default_rng(5).bytes(600_000)  # incompressible, so that it takes several blocks
 
 
 def packed(*members, noise=NOISE):
-    """A tar.gz of (name, content) files, of ready TarInfo members, and of set/noise."""
+    """A tar.gz of set/noise, set/deep/note and more members: (name, content) or TarInfo."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for member in [("set/noise", noise), ("set/deep/note", b"hello"), *members]:
@@ -33,12 +35,12 @@ def packed(*members, noise=NOISE):
 
 @dataclass
 class Site:
-    """A server on this machine, with the faults a test asks for."""
+    """A local server, with the faults that a test needs."""
 
     body: bytes = field(default_factory=packed)
     ranges: bool = True
     cut: int | None = None  # bytes after which the connection breaks
-    shift: int = 0  # answers another range than asked for
+    shift: int = 0  # sends another range than the requested one
     status: int | None = None
     seen: list[str | None] = field(default_factory=list)  # the Range header of every request
     url: str = ""
@@ -114,16 +116,16 @@ def test_fetch(site, tmp_path):
     assert site.seen == [None]
 
 
-def test_nothing_to_do(site, tmp_path):
+def test_an_existing_folder_is_not_downloaded(site, tmp_path):
     fetch(site.source(), tmp_path)
     fetch(site.source(), tmp_path)
     assert len(site.seen) == 1
 
 
-def test_a_broken_transfer_is_resumed(site, tmp_path):
+def test_a_broken_download_is_resumed(site, tmp_path):
     site.cut = 200_000
     message = failed(RunError, site.source(), tmp_path)
-    assert f"broke off at 200000 of {len(site.body)} bytes: run this again to resume" in message
+    assert f"stopped at 200000 of {len(site.body)} bytes: run this again to resume" in message
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar.gz.part"]
     assert (tmp_path / "set.tar.gz.part").read_bytes() == site.body[:200_000]
     failed(RunError, site.source(), tmp_path)
@@ -134,7 +136,7 @@ def test_a_broken_transfer_is_resumed(site, tmp_path):
     assert calls[0] == (400_000, len(site.body))
 
 
-def test_a_server_without_ranges_starts_again(site, tmp_path):
+def test_a_server_without_ranges_starts_over(site, tmp_path):
     site.ranges = False
     (tmp_path / "set.tar.gz.part").write_bytes(site.body[:1000])
     assert_complete(fetch(site.source(), tmp_path))
@@ -148,7 +150,7 @@ def test_a_part_that_cannot_be_resumed_is_replaced(site, tmp_path, extra):
     assert site.seen == [f"bytes={len(site.body) + len(extra)}-", None]  # 416, then from the start
 
 
-def test_another_range_than_asked_for_is_not_appended(site, tmp_path):
+def test_another_range_than_requested_is_not_appended(site, tmp_path):
     site.shift = 10
     (tmp_path / "set.tar.gz.part").write_bytes(site.body[:1000])
     assert_complete(fetch(site.source(), tmp_path))
@@ -161,13 +163,13 @@ def test_a_complete_part_needs_no_network(site, tmp_path):
     assert site.seen == []
 
 
-def test_md5_mismatch(site, tmp_path):
+def test_a_wrong_md5_sum_is_an_error(site, tmp_path):
     message = failed(RunError, site.source(md5="0" * 32), tmp_path)
     assert f"md5 {hashlib.md5(site.body).hexdigest()}, expected {'0' * 32}: it was deleted" in message
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_part_is_found_and_the_next_run_succeeds(site, tmp_path):
+def test_a_damaged_part_is_deleted_so_that_the_next_run_succeeds(site, tmp_path):
     (tmp_path / "set.tar.gz.part").write_bytes(b"x" * 1000)
     failed(RunError, site.source(), tmp_path)
     assert_complete(fetch(site.source(), tmp_path))
@@ -207,20 +209,20 @@ def test_unsafe_members_are_refused(site, tmp_path, member):
 
 
 @pytest.mark.parametrize("body", [b"no archive", packed()[:100_000], packed()[:200] + bytes(1000)])
-def test_unreadable_archive(site, tmp_path, body):
+def test_an_unreadable_archive_is_an_error(site, tmp_path, body):
     site.body = body
-    assert "is no readable tar.gz" in failed(RunError, site.source(), tmp_path)
+    assert "is not a readable tar.gz" in failed(RunError, site.source(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar.gz.part"]
 
 
-def test_archive_without_the_folder(site, tmp_path):
+def test_an_archive_without_the_folder_is_an_error(site, tmp_path):
     buffer = io.BytesIO()
     tarfile.open(fileobj=buffer, mode="w:gz").close()
     site.body = buffer.getvalue()
-    assert "holds no folder set" in failed(RunError, site.source(), tmp_path)
+    assert "does not contain the folder set" in failed(RunError, site.source(), tmp_path)
 
 
-def test_an_interruption_leaves_no_half_folder(site, tmp_path, monkeypatch):
+def test_an_interruption_leaves_no_incomplete_folder(site, tmp_path, monkeypatch):
     whole = tarfile.TarFile.extractall
 
     def interrupted(archive, path, members):
@@ -244,7 +246,7 @@ def test_http_errors_keep_the_part(site, tmp_path, status):
     assert (tmp_path / "set.tar.gz.part").read_bytes() == b"begun"
 
 
-def test_connection_refused(tmp_path):
+def test_a_refused_connection_is_an_error(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -252,11 +254,11 @@ def test_connection_refused(tmp_path):
     source = Source(url=f"http://127.0.0.1:{port}/a", archive="a", md5="0" * 32, folder="set")
     message = failed(RunError, source, tmp_path)
     assert "Connection refused" in message
-    assert "what has arrived is kept" in message
+    assert "run this again to resume" in message
     assert (tmp_path / "a.part").read_bytes() == b"begun"
 
 
-def test_server_that_hangs_up(tmp_path):
+def test_a_closed_connection_is_an_error(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=lambda: server.accept()[0].close())
         thread.start()
@@ -266,7 +268,7 @@ def test_server_that_hangs_up(tmp_path):
     assert f"cannot download {url} (" in message
 
 
-def test_a_file_in_the_way(site, tmp_path):
+def test_a_file_in_place_of_the_folder_is_an_error(site, tmp_path):
     (tmp_path / "set").touch()
     assert f"{tmp_path / 'set'} is not a folder" in failed(UsageError, site.source(), tmp_path)
     message = failed(UsageError, site.source(), tmp_path / "set" / "below")
@@ -276,12 +278,12 @@ def test_a_file_in_the_way(site, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_unwritable_root(site, tmp_path):
+def test_a_read_only_folder_is_an_error(site, tmp_path):
     tmp_path.chmod(0o500)
     assert "Permission denied" in failed(UsageError, site.source(), tmp_path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
-def test_full_disk(site, tmp_path):
+def test_a_full_disk_is_an_error(site, tmp_path):
     (tmp_path / "set.tar.gz.part").symlink_to("/dev/full")
     assert "No space left on device" in failed(UsageError, site.source(), tmp_path)

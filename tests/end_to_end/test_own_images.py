@@ -51,7 +51,7 @@ def test_a_folder_is_learned_and_new_images_are_told(digits: Path, tmp_path: Pat
     assert exit_code("predict", run, files[0], "--device", "cpu") == 0
     assert capsys.readouterr().out == f"{told[0]['file']}\t{told[0]['class']}\t{told[0]['probability']}\n"
     assert exit_code(*learn, "--tasks", 5) == 2
-    assert "4 classes cannot make 5 tasks" in capsys.readouterr().err
+    assert "4 classes into 5 tasks" in capsys.readouterr().err
     assert exit_code("predict", run, files[0], "--memory", "lng_term") == 2
     assert "did you mean 'long_term'" in capsys.readouterr().err
 

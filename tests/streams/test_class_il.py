@@ -1,3 +1,5 @@
+"""Class-IL streams: classes and images of each task, validation, the paper's streams, fingerprints."""
+
 from collections import Counter
 
 import numpy as np
@@ -11,7 +13,7 @@ from scommer.streams import STREAMS, class_il, load
 
 
 def numbered(labels, test_labels=None):
-    """Arrays in which every pixel is the image's own number; test images count on from 1000."""
+    """Arrays in which every pixel is the number of the image; test images count from 1000."""
     if test_labels is None:
         return pixels(range(len(labels))), np.array(labels)
     test = pixels(range(1000, 1000 + len(test_labels)))
@@ -41,7 +43,7 @@ def cifar100(cifar):
 
 @pytest.mark.parametrize("tasks", range(1, 8))
 @pytest.mark.parametrize("order", ["given", "shuffled", [3, 1, 4, 0, 5, 2, 6]])
-def test_every_image_is_in_exactly_the_task_of_its_class(tasks, order):
+def test_every_image_is_in_the_task_of_its_class_only(tasks, order):
     stream = class_il(SEVEN, tasks, order=order)
     assert len(stream.tasks) == tasks
     assert sorted(c for task in stream.tasks for c in task.classes) == list(range(7))
@@ -53,16 +55,16 @@ def test_every_image_is_in_exactly_the_task_of_its_class(tasks, order):
             assert getattr(task, part).dtype == torch.int64
 
 
-def test_classes_come_in_label_order():
+def test_classes_are_in_label_order():
     assert [task.classes for task in class_il(SEVEN, 7).tasks] == [(c,) for c in range(7)]
 
 
-def test_the_first_tasks_have_one_class_more_where_they_do_not_divide():
+def test_the_first_tasks_have_one_class_more_if_classes_do_not_divide_evenly():
     assert [task.classes for task in class_il(SEVEN, 3).tasks] == [(0, 1, 2), (3, 4), (5, 6)]
     assert [len(task.classes) for task in class_il(SEVEN, 5).tasks] == [2, 2, 1, 1, 1]
 
 
-def test_a_chosen_order_is_kept_within_and_between_tasks():
+def test_a_listed_order_holds_within_and_between_tasks():
     stream = class_il(SEVEN, 3, order=(6, 0, 3, 2, 5, 1, 4))
     assert [task.classes for task in stream.tasks] == [(6, 0, 3), (2, 5), (1, 4)]
     assert class_il(SEVEN, 3, order=torch.tensor([6, 0, 3, 2, 5, 1, 4])).tasks[0].classes == (6, 0, 3)
@@ -72,7 +74,7 @@ def test_an_order_may_be_an_array():
     assert class_il(SEVEN, 7, order=np.arange(7)[::-1]).tasks[0].classes == (6,)
 
 
-def test_a_shuffled_order_is_a_permutation_that_follows_from_the_seed():
+def test_a_shuffled_order_is_a_permutation_determined_by_the_seed():
     def order(seed):
         return [c for task in class_il(SEVEN, 7, order="shuffled", seed=seed).tasks for c in task.classes]
 
@@ -84,7 +86,7 @@ def test_a_shuffled_order_is_a_permutation_that_follows_from_the_seed():
     assert all(9 < n < 49 for n in first.values())
 
 
-def test_shuffling_leaves_global_generators_alone():
+def test_shuffling_does_not_touch_global_generators():
     before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
     class_il(SEVEN, 7, order="shuffled", seed=3)
     after = np.random.get_state()[1], torch.get_rng_state()  # noqa: NPY002
@@ -93,8 +95,8 @@ def test_shuffling_leaves_global_generators_alone():
 
 
 @pytest.mark.parametrize("tasks", [-1, 0, 8, "2", 2.5])
-def test_impossible_numbers_of_tasks_are_refused(tasks):
-    with pytest.raises(UsageError, match=rf"7 classes cannot make {tasks!r} tasks: give a whole number from 1 to 7"):
+def test_invalid_numbers_of_tasks_are_refused(tasks):
+    with pytest.raises(UsageError, match=rf"7 classes into {tasks!r} tasks: give a whole number from 1 to 7"):
         class_il(SEVEN, tasks)
 
 
@@ -111,12 +113,12 @@ def test_impossible_numbers_of_tasks_are_refused(tasks):
         [[0, 1, 2, 3], [4, 5, 6]],
     ],
 )
-def test_orders_that_do_not_name_each_class_once_are_refused(order):
-    with pytest.raises(UsageError, match=r"must name each of the classes 0 … 6 once"):
+def test_orders_must_list_each_class_once(order):
+    with pytest.raises(UsageError, match=r"each of the classes 0 … 6 once"):
         class_il(SEVEN, 3, order=order)
 
 
-def test_an_unknown_word_for_the_order_is_refused():
+def test_an_unknown_order_is_refused():
     with pytest.raises(UsageError, match="did you mean 'shuffled'"):
         class_il(SEVEN, 3, order="shufled")
 
@@ -135,12 +137,12 @@ def test_arrays_become_a_stream_in_one_call():
     assert [(len(task.train), len(task.test)) for task in stream.tasks] == [(16, 4), (16, 4)]  # a fifth is held out
 
 
-def test_a_data_set_is_taken_as_it_is():
+def test_a_data_set_is_not_copied():
     made = from_arrays(*SEVEN)
     assert class_il(made, 2).data is made
 
 
-def test_phases_are_the_tasks_one_by_one_or_all_at_once():
+def test_phases_are_single_tasks_or_all_together():
     stream = class_il(SEVEN, 3, order="shuffled")
     assert [p.tolist() for p in stream.phases()] == [task.train.tolist() for task in stream.tasks]
     (everything,) = stream.phases(joint=True)
@@ -150,7 +152,7 @@ def test_phases_are_the_tasks_one_by_one_or_all_at_once():
 # --- validation
 
 
-def test_validation_scores_on_held_out_training_images_and_no_test_image():
+def test_validation_replaces_the_test_images_by_training_images():
     labels = [c for c, n in enumerate((10, 20, 40)) for _ in range(n)]
     stream = class_il(numbered(labels, [0, 1, 2] * 5), 3, validation=0.2)
     train, held_out = numbers(stream.data.train_images), numbers(stream.data.test_images)
@@ -168,7 +170,7 @@ def test_validation_holds_out_the_same_images_every_time():
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
-def test_impossible_shares_for_validation_are_refused(share):
+def test_invalid_validation_shares_are_refused(share):
     with pytest.raises(UsageError, match=str(share)):
         class_il(SEVEN, 7, validation=share)
     with pytest.raises(UsageError, match=str(share)):
@@ -219,7 +221,7 @@ def test_s_digits_is_five_tasks_of_two_digits():
     assert sum(len(task.train) + len(task.test) for task in stream.tasks) == 1797
 
 
-def test_unknown_streams_have_a_hint():
+def test_an_unknown_stream_gets_a_suggestion():
     with pytest.raises(UsageError, match=r"unknown stream 's-cifar1O': did you mean 's-cifar10'\?"):
         load("s-cifar1O")
 
@@ -233,7 +235,7 @@ def test_a_fingerprint_is_the_same_for_the_same_stream(cifar100):
     assert class_il(cifar100, 5).fingerprint == class_il(cifar100, 5).fingerprint
 
 
-def test_a_fingerprint_changes_with_what_is_learned_and_in_which_order():
+def test_a_fingerprint_changes_with_tasks_labels_and_order():
     images, labels, test_images, test_labels = SEVEN
     swapped = labels.copy()
     swapped[[0, 1]] = swapped[[1, 0]]
@@ -242,7 +244,7 @@ def test_a_fingerprint_changes_with_what_is_learned_and_in_which_order():
     prints = [
         class_il(SEVEN, 3).fingerprint,
         class_il(SEVEN, 4).fingerprint,
-        class_il(SEVEN, 3, order=[1, 0, 2, 3, 4, 5, 6]).fingerprint,  # the same tasks, listed otherwise
+        class_il(SEVEN, 3, order=[1, 0, 2, 3, 4, 5, 6]).fingerprint,  # the same tasks, their classes in another order
         class_il(SEVEN, 3, order=[3, 4, 0, 1, 2, 5, 6]).fingerprint,
         class_il(SEVEN, 3, validation=0.2).fingerprint,
         class_il(SEVEN, 3, validation=0.4).fingerprint,
@@ -259,11 +261,11 @@ def test_a_fingerprint_changes_with_the_images():
     assert class_il((images[::-1].copy(), labels, *test), 3).fingerprint != class_il(SEVEN, 3).fingerprint
 
 
-def test_a_source_that_is_none_is_refused():
+def test_other_sources_are_refused():
     for source in (np.zeros((4, 8, 8)), (np.zeros((4, 8, 8)),), None):
-        with pytest.raises(UsageError, match="a stream is made of"):
+        with pytest.raises(UsageError, match="cannot make a stream from"):
             class_il(source, 2)
 
 
-def test_a_stream_says_what_it_is_in_one_line():
+def test_the_repr_describes_a_stream_in_one_line():
     assert repr(class_il(SEVEN, 7, name="seven")).startswith("Stream('seven', class-il, 7 tasks, ")

@@ -1,4 +1,4 @@
-"""GCIL against the seven points of its definition: loops over single streams, statistics over many."""
+"""GCIL against the seven points of its definition: single streams by counting, many streams by statistics."""
 
 import random
 import re
@@ -18,7 +18,7 @@ WEIGHTS = ("uniform", "longtail")
 
 
 def source(counts, test_counts=None) -> Dataset:
-    """A data set of one-pixel images with so many of each class."""
+    """A data set of one-pixel images, with this many of each class."""
     parts = []
     for n in (counts, test_counts or [2] * len(counts)):
         labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), n))
@@ -27,7 +27,7 @@ def source(counts, test_counts=None) -> Dataset:
 
 
 def check(stream, samples, max_classes):
-    """Walks a stream task by task and holds each to the definition, with plain counting."""
+    """Check each task of a stream against the definition, by counting."""
     train, test = stream.data.train_labels.tolist(), stream.data.test_labels.tolist()
     left, used, seen = Counter(train), set(), set()
     for task in stream.tasks:
@@ -36,10 +36,10 @@ def check(stream, samples, max_classes):
         assert 1 <= len(task.classes) <= min(max_classes, len(available))  # 2
         assert len(set(task.classes)) == len(task.classes)  # 3
         assert set(task.classes) <= available
-        assert set(drawn) == set(task.classes)  # 5: every chosen class appears, and no other
+        assert set(drawn) == set(task.classes)  # 5: every chosen class occurs, and no other
         assert drawn.total() <= samples
         left -= drawn
-        if drawn.total() < samples:  # 6: only a class that has given all it had makes a task smaller
+        if drawn.total() < samples:  # 6: a task is smaller only if one of its classes ran out
             assert any(left[c] == 0 for c in task.classes)
         assert not used & set(task.train.tolist())  # 7
         used |= set(task.train.tolist())
@@ -50,7 +50,7 @@ def check(stream, samples, max_classes):
 
 
 def chi_square(observed, expected):
-    """Pearson's statistic over its degrees of freedom, in standard deviations."""
+    """How far Pearson's statistic is from its mean, in standard deviations."""
     observed, expected = np.asarray(observed, dtype=float), np.asarray(expected, dtype=float)
     dof = len(observed) - 1
     return (((observed - expected) ** 2 / expected).sum() - dof) / np.sqrt(2 * dof)
@@ -61,7 +61,7 @@ def chi_square(observed, expected):
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("seed", range(8))
-def test_small_streams_keep_to_the_definition(weights, seed):
+def test_small_streams_follow_the_definition(weights, seed):
     uneven = source([30, 3, 50, 1, 80, 7, 20, 20, 60, 90, 5, 40])
     stream = gcil(uneven, weights, tasks=7, samples=40, max_classes=5, decay=0.8, seed=seed)
     check(stream, samples=40, max_classes=5)
@@ -77,12 +77,12 @@ def cifar100(cifar):
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("seed", [None, 0, 1])
-def test_streams_on_real_cifar100_keep_to_the_definition(cifar100, weights, seed):
+def test_streams_of_cifar100_follow_the_definition(cifar100, weights, seed):
     stream = gcil(cifar100, weights) if seed is None else gcil(cifar100, weights, seed=seed)
     assert len(stream.tasks) == 20
     check(stream, samples=1000, max_classes=50)
     sizes = [len(task.classes) for task in stream.tasks]
-    assert max(sizes) > 25  # of 1 … 50: 20 draws that all stay in one half would be 1 in a million
+    assert max(sizes) > 25  # of 1 … 50: the chance that all 20 draws are in one half is 1 in a million
     assert min(sizes) < 26
     seen = {c for task in stream.tasks for c in task.classes}
     assert len(stream.tasks[-1].test) == 100 * len(seen)
@@ -97,20 +97,20 @@ def test_named_streams_are_the_papers(cifar, cifar100):
     assert stream.fingerprint != gcil(cifar100, "uniform").fingerprint
 
 
-def test_a_task_of_one_class_holds_all_500_images_of_it(cifar100):
+def test_a_task_of_one_class_has_all_its_500_images(cifar100):
     stream = gcil(cifar100, max_classes=1)
     assert [len(task.train) for task in stream.tasks] == [500] * 20
-    assert len({task.classes for task in stream.tasks}) == 20  # none comes back with no image left
+    assert len({task.classes for task in stream.tasks}) == 20  # a class without images left does not recur
 
 
-def test_a_stream_follows_from_its_seed():
+def test_a_stream_is_determined_by_its_seed():
     small = source([20] * 6)
     prints = [gcil(small, tasks=3, samples=20, seed=seed).fingerprint for seed in range(20)]
     assert prints == [gcil(small, tasks=3, samples=20, seed=seed).fingerprint for seed in range(20)]
     assert len(set(prints)) == 20
 
 
-def test_global_generators_are_left_alone():
+def test_global_generators_are_neither_used_nor_changed():
     def states():
         return [np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), random.getstate()]  # noqa: NPY002
 
@@ -130,7 +130,7 @@ def test_arrays_become_a_stream_in_one_call():
     check(stream, samples=10, max_classes=50)
 
 
-def test_validation_scores_on_held_out_training_images():
+def test_validation_replaces_the_test_images_by_training_images():
     images = np.arange(60, dtype=np.float32)[:, None, None]
     stream = gcil((images, np.arange(60) % 3, images + 1000, np.arange(60) % 3), tasks=2, samples=8, validation=0.25)
     train, held_out = (set(x.flatten().int().tolist()) for x in (stream.data.train_images, stream.data.test_images))
@@ -139,10 +139,10 @@ def test_validation_scores_on_held_out_training_images():
     check(stream, samples=8, max_classes=50)
 
 
-# --- what cannot be
+# --- errors
 
 
-def test_data_that_run_out_are_an_error_that_says_when():
+def test_running_out_of_images_is_an_error_that_names_the_task():
     small = source([5, 4, 3])
     with pytest.raises(UsageError, match="ran out after") as caught:
         gcil(small, tasks=50, samples=4)
@@ -157,12 +157,12 @@ def test_data_that_run_out_are_an_error_that_says_when():
         {"tasks": 0}, {"samples": 0}, {"max_classes": 0}, {"decay": 0.0}, {"decay": 1.1}, {"decay": float("nan")},
     ],
 )  # fmt: skip
-def test_impossible_numbers_are_refused(wrong):
-    with pytest.raises(UsageError, match="must be at least 1, and decay in"):
+def test_invalid_numbers_are_refused(wrong):
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))} = {next(iter(wrong.values()))}"):
         gcil(source([5, 5]), **wrong)
 
 
-def test_classes_that_no_draw_reaches_are_an_error():
+def test_classes_that_cannot_all_be_drawn_are_an_error():
     sizes, refusals = [], []
     for seed in range(4):
         try:
@@ -171,7 +171,7 @@ def test_classes_that_no_draw_reaches_are_an_error():
         except UsageError as e:
             refusals.append(str(e))
     assert set(sizes) == {1}
-    assert {text.split(":")[0] for text in refusals} == {"2 samples do not reach all of 2 classes"}
+    assert {text.split(":")[0] for text in refusals} == {"2 samples do not cover all of 2 classes"}
 
 
 def test_unknown_weights_are_refused():
@@ -179,7 +179,7 @@ def test_unknown_weights_are_refused():
         gcil(source([5, 5]), "unifrom", tasks=1, samples=2)
 
 
-def test_every_task_can_be_scored():
+def test_every_task_has_test_images():
     for seed in range(20):
         try:
             stream = gcil(source([9, 9], test_counts=[0, 2]), tasks=1, samples=2, seed=seed)
@@ -188,7 +188,7 @@ def test_every_task_can_be_scored():
         assert all(len(task.test) for task in stream.tasks)
 
 
-# --- many streams: the distributions
+# --- distributions over many streams
 
 
 @pytest.mark.parametrize(("classes", "max_classes", "most"), [(6, 4, 4), (6, 50, 6), (3, 3, 3)])
@@ -201,7 +201,7 @@ def test_the_number_of_classes_is_uniform(classes, max_classes, most):
     assert abs(chi_square([sizes[k] for k in range(1, most + 1)], [n / most] * most)) < 3.5
 
 
-def test_the_number_of_classes_is_uniform_over_those_that_are_left():
+def test_the_number_of_classes_is_uniform_up_to_those_left():
     small, sizes = source([1, 1, 1, 40]), {1: Counter(), 2: Counter(), 3: Counter(), 4: Counter()}
     for seed in range(500):
         left = Counter(small.train_labels.tolist())
@@ -216,7 +216,7 @@ def test_the_number_of_classes_is_uniform_over_those_that_are_left():
             assert abs(chi_square([counts[k] for k in counts], [n / available] * available)) < 3.5
 
 
-def test_which_classes_appear_is_uniform_without_replacement():
+def test_classes_are_chosen_uniformly_without_replacement():
     small = source([6] * 4)
     chosen = [gcil(small, "longtail", tasks=1, samples=8, decay=0.7, seed=s).tasks[0].classes for s in range(1500)]
     pairs = Counter(c for c in chosen if len(c) == 2)
@@ -227,7 +227,7 @@ def test_which_classes_appear_is_uniform_without_replacement():
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_class_sizes_follow_their_weights(weights):
     """Longtail: 0.984^label, normalised over the chosen classes. Uniform: 1 each."""
-    many = source([300] * 100)  # 300 draws never meet the cap
+    many = source([300] * 100)  # so that 300 draws never exhaust a class
     label = np.arange(100)
     misfit = {}
     streams = [gcil(many, weights, tasks=1, samples=300, max_classes=8, seed=s).tasks[0] for s in range(200)]
@@ -238,13 +238,13 @@ def test_class_sizes_follow_their_weights(weights):
             p[list(task.classes)] = weight[list(task.classes)] / weight[list(task.classes)].sum()
             excess += np.bincount(many.train_labels[task.train], minlength=100) - 300 * p
             variance += 300 * p * (1 - p)
-        misfit[claim] = (excess[variance > 0] ** 2 / variance[variance > 0]).mean()  # 1 ± 0.14 if the claim holds
+        misfit[claim] = (excess[variance > 0] ** 2 / variance[variance > 0]).mean()  # 1 ± 0.14 if these are the weights
     assert 0.5 < misfit.pop(weights) < 1.5
     assert all(other > 3 for other in misfit.values())
 
 
-def test_labels_are_drawn_again_until_every_class_appears():
-    """Of four draws with p = 2/3, 1/3, given that both appear: 3+1, 2+2, 1+3 in the ratio 32 : 24 : 8."""
+def test_labels_are_drawn_again_until_every_class_occurs():
+    """Of four draws with p = 2/3, 1/3, given that both classes occur: 3+1, 2+2, 1+3 in the ratio 32 : 24 : 8."""
     small, sizes = source([9, 9]), Counter()
     for seed in range(2400):
         (task,) = gcil(small, "longtail", tasks=1, samples=4, decay=0.5, seed=seed).tasks
@@ -255,7 +255,7 @@ def test_labels_are_drawn_again_until_every_class_appears():
     assert abs(chi_square([sizes[1], sizes[2], sizes[3]], expected)) < 3.5
 
 
-def test_a_class_that_runs_short_is_capped_and_not_made_up_for():
+def test_images_missing_in_one_class_are_not_replaced_by_others():
     short, others = source([10, 1000]), []
     for seed in range(300):
         (task,) = gcil(short, tasks=1, samples=100, seed=seed).tasks
@@ -266,7 +266,7 @@ def test_a_class_that_runs_short_is_capped_and_not_made_up_for():
     assert np.mean(others) == pytest.approx(50, abs=4 * 5 / np.sqrt(len(others)))  # Binomial(100, 1/2)
 
 
-def test_every_image_of_a_class_is_as_likely():
+def test_every_image_of_a_class_is_equally_likely():
     pairs = Counter(tuple(sorted(gcil(source([6]), tasks=1, samples=2, seed=s).tasks[0].train.tolist()))
                     for s in range(1500))  # fmt: skip
     assert set(pairs) == set(combinations(range(6), 2))
@@ -274,7 +274,7 @@ def test_every_image_of_a_class_is_as_likely():
 
 
 def test_longtail_weights_follow_the_order_of_classes():
-    """The first class of the order is drawn most: here the last label."""
+    """The first class of the order, here the last label, is drawn most."""
     many = source([400] * 5)
     counts = Counter(
         int(c)
@@ -285,5 +285,5 @@ def test_longtail_weights_follow_the_order_of_classes():
     assert [c for c, _ in counts.most_common()] == [4, 3, 2, 1, 0]
     same = gcil(many, "longtail", tasks=2, samples=20)
     assert gcil(many, "longtail", tasks=2, samples=20, order=range(5)).fingerprint == same.fingerprint
-    with pytest.raises(UsageError, match="must name each of the classes"):
+    with pytest.raises(UsageError, match="each of the classes"):
         gcil(many, order=[0, 1])

@@ -1,4 +1,4 @@
-"""The data sets known by name, and data sets made from arrays."""
+"""Data sets: by name, from arrays, from folders of images."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ DATASETS: dict[str, Callable[[Path], Dataset]] = {
 
 
 def data_root(given: Path | None = None) -> Path:
-    """Where data sets are kept: as given, else $SCOMMER_DATA, else the user's cache folder."""
+    """Return the folder that holds the data sets: the one given, else $SCOMMER_DATA, else the user's cache."""
     if given is not None:
         return given.expanduser()
     if named := os.environ.get("SCOMMER_DATA"):
@@ -30,7 +30,7 @@ def data_root(given: Path | None = None) -> Path:
 
 
 def load(name: str, root: Path | None = None) -> Dataset:
-    """The data set called `name`, read from below `root` where it is made of files."""
+    """Return the data set `name`, from its files below `root` if it has any."""
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     return DATASETS[name](data_root(root))

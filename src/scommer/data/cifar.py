@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from their official files, which are pickles and so are read with suspicion."""
+"""CIFAR-10 and CIFAR-100 from their official files: pickles, so they are read by a restricted unpickler."""
 
 import pickle
 from pathlib import Path
@@ -8,9 +8,9 @@ import numpy as np
 
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.fetch import SOURCES, md5_of
-from scommer.errors import NoData, UsageError, unknown
+from scommer.errors import DataNotFound, UsageError, unknown
 
-# Published md5 sums, in the order: training files, test file, file of class names.
+# Published md5 sums of the training files, then the test file, then the file of class names.
 MD5 = {
     "cifar10": {
         "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -27,13 +27,16 @@ MD5 = {
         "meta": "7973b15100ade9c7d40fb424638fde48",
     },
 }
-KEYS = {"cifar10": (b"labels", b"label_names"), "cifar100": (b"fine_labels", b"fine_label_names")}
+KEYS = {  # of labels and class names
+    "cifar10": (b"labels", b"label_names"),
+    "cifar100": (b"fine_labels", b"fine_label_names"),
+}
 
-NUMBERS = {"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"}
+NUMERIC_DTYPES = {"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"}
 
 
 def load_cifar(name: str, root: Path) -> Dataset:
-    """The data set `name` from its folder below `root`; every file's md5 is checked before any is read."""
+    """Return the data set `name` from its folder below `root`. All md5 sums are checked before any file is read."""
     if name not in MD5:
         raise unknown("CIFAR data set", name, MD5)
     folder = root / SOURCES[name].folder
@@ -53,15 +56,15 @@ def load_cifar(name: str, root: Path) -> Dataset:
 
 def _check_files(name: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise NoData(
-            f"no folder {folder}: run 'scommer data get {name}', "
-            f"or point --data or SCOMMER_DATA at the folder that holds {folder.name}"
+        raise DataNotFound(
+            f"there is no folder {folder}: run 'scommer data get {name}', "
+            f"or set --data or SCOMMER_DATA to the folder that contains {folder.name}"
         )
     again = f"delete {folder} and run 'scommer data get {name}'"
     for file, expected in MD5[name].items():
         path = folder / file
         if not path.is_file():
-            raise UsageError(f"no file {path}: {again}")
+            raise UsageError(f"there is no file {path}: {again}")
         try:
             found = md5_of(path)
         except OSError as error:
@@ -71,21 +74,21 @@ def _check_files(name: str, folder: Path) -> None:
 
 
 def read_pickle(path: Path) -> dict[Any, Any]:
-    """A pickled dict of plain values and, as its values, arrays of numbers; anything else is refused."""
+    """Return a pickled dict whose values are plain values or arrays of numbers; refuse anything else."""
     try:
         with path.open("rb") as file:
             content = _Unpickler(file, encoding="bytes").load()
         if not isinstance(content, dict):
-            raise pickle.UnpicklingError(f"it holds a {type(content).__name__}, not a dict")
+            raise pickle.UnpicklingError(f"it contains a {type(content).__name__}, expected a dict")
         return {key: value.array if isinstance(value, _Array) else value for key, value in content.items()}
     except Exception as error:  # a damaged or hostile pickle may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__  # on one line
-        raise UsageError(f"cannot read {path} as a data file ({reason}): replace it by the official file") from error
+        raise UsageError(f"cannot read {path} as a CIFAR file ({reason}): replace it with the official file") from error
 
 
-# The stand-ins below take the place of numpy's own functions, which would also build object arrays, and
-# which numpy has moved and deprecated since these files were made. Both are classes with a __setstate__, so
-# that a pickle's BUILD instruction can change neither them nor their instances in any other way.
+# The stand-ins below replace NumPy's own functions, which would also build object arrays, and which NumPy has moved
+# and deprecated since these files were made. Both are classes with a __setstate__, so that a pickle's BUILD
+# instruction cannot change them or their instances in any other way.
 
 
 class _DType:
@@ -94,19 +97,19 @@ class _DType:
     dtype: np.dtype[Any]
 
     def __init__(self, code: bytes | str, *_: object) -> None:
-        if _text(code) not in NUMBERS:
-            raise pickle.UnpicklingError(f"it holds an array of dtype {code!r}, not of numbers")
+        if _text(code) not in NUMERIC_DTYPES:
+            raise pickle.UnpicklingError(f"it contains an array of dtype {code!r}, expected numbers")
         self.dtype = np.dtype(_text(code))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, order, subarray, names, fields, *_ = state
         if (subarray, names, fields) != (None, None, None):
-            raise pickle.UnpicklingError("it holds a structured array")
+            raise pickle.UnpicklingError("it contains a structured array")
         self.dtype = self.dtype.newbyteorder(_text(order))
 
 
 class _Array:
-    """Stands in for numpy.ndarray, and for the function that pickles call to make an empty one."""
+    """Stands in for numpy.ndarray, and for the function by which pickles create an empty one."""
 
     array: np.ndarray[Any, Any]
 
@@ -116,20 +119,20 @@ class _Array:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, fortran, raw = state
         if not isinstance(kind, _DType) or not isinstance(raw, bytes):
-            raise pickle.UnpicklingError("it holds an array that is not one of numbers")
+            raise pickle.UnpicklingError("it contains an array, but not of numbers")
         flat = np.frombuffer(raw, kind.dtype)
         self.array = flat.reshape(shape, order="F" if fortran else "C").copy()
 
 
 def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value  # bytes, from Python 2
+    return value.decode() if isinstance(value, bytes) else value  # bytes in pickles of Python 2
 
 
 STAND_INS: dict[tuple[str, str], type] = {
     ("numpy", "dtype"): _DType,
     ("numpy", "ndarray"): _Array,
     ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,  # its name since numpy 2
+    ("numpy._core.multiarray", "_reconstruct"): _Array,  # its name since NumPy 2
 }
 
 
@@ -138,4 +141,4 @@ class _Unpickler(pickle.Unpickler):
         try:
             return STAND_INS[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {f'{module}.{name}'!r}") from None
+            raise pickle.UnpicklingError(f"it refers to {f'{module}.{name}'!r}") from None

@@ -1,4 +1,4 @@
-"""Handwritten digits of 8x8 pixels that come with scikit-learn: real data without a download."""
+"""The handwritten digits of scikit-learn, 8 × 8 pixels: real data without a download."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from scommer.data.dataset import Dataset, from_arrays
 
 
 def load_digits() -> Dataset:
-    """1,797 grey images of ten digits, of which a fixed fifth of every class is held out."""
-    from sklearn import datasets  # slow to import, and needed for this data set alone
+    """Return 1,797 grey images of ten digits, with a fixed fifth of every class held out for testing."""
+    from sklearn import datasets  # slow to import, and needed only here
 
     digits = datasets.load_digits()
-    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # the 17 ink levels, over the full range
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # 17 levels of grey, spread over the full range
     return from_arrays(images, digits.target, name="digits")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scommer import provenance
 from scommer.data import Dataset
-from scommer.data.dataset import Array, Layout, as_images
+from scommer.data.dataset import Array, Layout, as_nchw
 from scommer.device import choose_device, choose_precision, kept_memory
 from scommer.engine.augment import Augment
 from scommer.engine.learner import Learner
@@ -110,7 +110,7 @@ def probabilities(state: ClassifierState, images: Array, layout: Layout) -> NDAr
 
 def _convert_images(images: Array, layout: Layout, state: ClassifierState | None) -> NDArray[Any]:
     """Return images as [N, C, H, W], of the same form as those learned before."""
-    x = as_images(images, layout=layout)
+    x = as_nchw(images, layout=layout)
     form = (str(x.dtype), x.shape[1:])
     if state and state.input_form != form:
         given, expected = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, state.input_form))

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 import torch
 
-from scommer.streams.stream import Source, Stream, Task, as_dataset, of_classes
+from scommer.streams.stream import DatasetLike, Stream, Task, as_dataset, indices_of_classes
 
 
 def gcil_as_published(
-    source: Source,
+    source: DatasetLike,
     weights: Literal["uniform", "longtail"] = "uniform",
     *,
     draws: int,
@@ -51,7 +51,9 @@ def gcil_as_published(
             train += picked
         seen.update(chosen.tolist())
         made.append(
-            Task(torch.tensor(train), of_classes(data.test_labels, sorted(seen)), tuple(sorted(chosen.tolist())))
+            Task(
+                torch.tensor(train), indices_of_classes(data.test_labels, sorted(seen)), tuple(sorted(chosen.tolist()))
+            )
         )
         if draws and t < tasks - 1:
             offered = _train(rng, len(train) // batch * epochs, offered, draws, buffer, batch, replay)

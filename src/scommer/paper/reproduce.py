@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from scommer.errors import NoData, RunError, UsageError, unknown
+from scommer.errors import DataNotFound, RunError, UsageError, unknown
 from scommer.methods import METHODS
 from scommer.paper import tables
 from scommer.runs.experiment import Experiment, prepare
@@ -56,7 +56,7 @@ def wanted(
         done = tables.is_done(e, records)
         try:
             plan = prepare(e, data, loaded)
-        except NoData:
+        except DataNotFound:
             if not listed:
                 raise
             made.append(Wanted(e, done, 0, 0))

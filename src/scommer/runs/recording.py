@@ -34,7 +34,7 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
     matrices, scores, arrays = {}, {}, {"loss": np.array(learner.curve)}
     untrained = learner.untrained
     assert untrained is not None
-    settings = plan.stream.scored_in
+    settings = plan.stream.evaluation_settings
     for view, rows in learner.scores.items():
         r = {s: np.stack([getattr(row, s) for row in rows]) for s in settings}
         matrices[view] = {s: m.round(6).tolist() for s, m in r.items()}

@@ -94,7 +94,7 @@ class Run:
         else:
             known = learner.known
             for view, rows in learner.scores.items():
-                for setting in self.plan.stream.scored_in:
+                for setting in self.plan.stream.evaluation_settings:
                     row = getattr(rows[-1], setting)
                     values[f"{view}/{setting}/mean"] = float(row[:known].mean())
                     values |= {f"{view}/{setting}/task {i + 1}": float(a) for i, a in enumerate(row[:known])}

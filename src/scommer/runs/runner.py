@@ -90,7 +90,7 @@ def run_together(
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
     for plan in plans:
-        plan.stream.check_scored()
+        plan.stream.check_test_images()
     names = [plan.name for plan in plans]
     made: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}

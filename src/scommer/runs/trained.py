@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from scommer.data.dataset import Array, Layout, as_images
+from scommer.data.dataset import Array, Layout, as_nchw
 from scommer.device import choose_device
 from scommer.engine.augment import Augment
 from scommer.engine.evaluate import at_once
@@ -34,7 +34,7 @@ class Trained:
 
     def logits(self, images: Array, layout: Layout = "auto") -> Tensor:
         """Logits [N, C] of raw images, in the form in which the stream's images were given."""
-        x = as_images(images, layout=layout)
+        x = as_nchw(images, layout=layout)
         if x.shape[1:] != self.image_shape:
             given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
             raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")

@@ -1,4 +1,4 @@
-"""The streams, by name. A new one is a line here; without a preset, settings follow its images."""
+"""Streams by name. To add one, add a line here; without a preset, its settings follow its images."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from scommer.streams.class_il import class_il
 from scommer.streams.gcil import gcil
 from scommer.streams.stream import Stream, Task
 
-# name: (data set, how its stream is made)
+# name: (data set, function that makes a stream of it)
 STREAMS: dict[str, tuple[str, Callable[..., Stream]]] = {
     "s-digits": ("digits", partial(class_il, tasks=5)),
     "s-cifar10": ("cifar10", partial(class_il, tasks=5)),
@@ -23,11 +23,11 @@ STREAMS: dict[str, tuple[str, Callable[..., Stream]]] = {
 
 
 def load(name: str, root: Path | None = None, validation: float = 0.0) -> Stream:
-    """A stream by name, from the data directory `root`."""
+    """Return the stream `name`; its data set is below `root`."""
     if name not in STREAMS:
         raise unknown("stream", name, STREAMS)
-    source, make = STREAMS[name]
-    return make(data.load(source, root), validation=validation, name=name)
+    dataset, make = STREAMS[name]
+    return make(data.load(dataset, root), validation=validation, name=name)
 
 
 __all__ = ["STREAMS", "Stream", "Task", "class_il", "gcil", "load"]

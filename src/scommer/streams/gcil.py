@@ -1,4 +1,4 @@
-"""GCIL (Mi et al., 2020): how many classes, which, and how many images of each are drawn for every task."""
+"""GCIL (Mi et al., 2020): each task draws how many classes it has, which, and how many images of each."""
 
 from typing import Literal
 
@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from scommer.errors import UsageError, unknown
-from scommer.streams.stream import Order, Source, Stream, Task, as_dataset, class_order, of_classes
+from scommer.streams.stream import DatasetLike, Order, Stream, Task, as_dataset, class_order, indices_of_classes
 
-TRIES = 10_000  # draws of a task's labels until each chosen class appears
+MAX_TRIES = 10_000  # at drawing the labels of a task so that each chosen class occurs
 
 
 def gcil(
-    source: Source,
+    source: DatasetLike,
     weights: Literal["uniform", "longtail"] = "uniform",
     *,
     tasks: int = 20,
@@ -24,18 +24,21 @@ def gcil(
     validation: float = 0.0,
     name: str = "gcil",
 ) -> Stream:
-    """A generalised class-incremental stream over a data set or arrays (images, labels).
+    """Return a generalised class-incremental stream from a data set or arrays (images, labels).
 
-    The whole stream is drawn up front from a generator of its own, so it is the same for every method
-    and every seed of training. An image appears in one task only. Under `longtail`, a class weighs decay^n,
-    n its place in the `order` of classes: by label, as listed, or shuffled by `seed`.
+    The whole stream is drawn in advance from its own generator, so it is the same for every method and every training
+    seed. Each image occurs in one task only. With `longtail`, a class has weight decay^n, where n is its position in
+    the `order` of classes: by label, as listed, or shuffled by `seed`.
     """
     if tasks < 1 or samples < 1 or max_classes < 1 or not 0 < decay <= 1:
-        raise UsageError("tasks, samples and max_classes must be at least 1, and decay in (0, 1]")
+        raise UsageError(
+            f"invalid tasks = {tasks}, samples = {samples}, max_classes = {max_classes} or decay = {decay}: "
+            "give at least 1 for the first three, and a decay above 0 and up to 1"
+        )
     if weights not in ("uniform", "longtail"):
         raise unknown("weights", weights, ("uniform", "longtail"))
     data = as_dataset(source, validation)
-    place = np.argsort(class_order(order, data.num_classes, seed))  # of each class in the order
+    position = np.argsort(class_order(order, data.num_classes, seed))  # of each class in the order
     rng = np.random.default_rng(seed)
     labels = data.train_labels.numpy()
     left = {c: np.flatnonzero(labels == c) for c in range(data.num_classes)}
@@ -44,10 +47,10 @@ def gcil(
     for t in range(tasks):
         available = [c for c, images in left.items() if len(images)]
         if not available:
-            raise UsageError(f"the training images ran out after {t} of {tasks} tasks: ask for fewer tasks or samples")
+            raise UsageError(f"the training images ran out after {t} of {tasks} tasks: give fewer tasks or samples")
         count = int(rng.integers(1, min(max_classes, samples, len(available)) + 1))
         chosen = np.sort(rng.choice(available, count, replace=False))
-        weight = np.ones(count) if weights == "uniform" else decay ** place[chosen].astype(float)
+        weight = np.ones(count) if weights == "uniform" else decay ** position[chosen].astype(float)
         sizes = _sizes(rng, weight / weight.sum(), samples)
         train = []
         for c, size in zip(chosen.tolist(), sizes.tolist(), strict=True):
@@ -55,19 +58,19 @@ def gcil(
             left[c] = np.setdiff1d(left[c], picked)
             train.append(picked)
         seen.update(chosen.tolist())
-        test = of_classes(data.test_labels, sorted(seen))
+        test = indices_of_classes(data.test_labels, sorted(seen))
         if not len(test):
-            raise UsageError(f"classes {sorted(seen)} have no test images: add some, or drop these classes")
+            raise UsageError(f"classes {sorted(seen)} have no test images: add some, or remove these classes")
         made.append(Task(torch.from_numpy(np.concatenate(train)), test, tuple(chosen.tolist())))
     return Stream(name, "gcil", data, tuple(made), float(validation))
 
 
 def _sizes(rng: np.random.Generator, probability: np.ndarray, samples: int) -> np.ndarray:
-    """How many of `samples` labels fall to each class, drawn again until none is left out."""
-    for _ in range(TRIES):
+    """Draw how many of `samples` labels each class gets, repeatedly until each gets at least one."""
+    for _ in range(MAX_TRIES):
         sizes = np.bincount(rng.choice(len(probability), samples, p=probability), minlength=len(probability))
         if sizes.all():
             return sizes
     raise UsageError(
-        f"{samples} samples do not reach all of {len(probability)} classes: ask for more samples or fewer classes"
+        f"{samples} samples do not cover all of {len(probability)} classes: give more samples or fewer classes"
     )

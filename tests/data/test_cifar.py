@@ -1,3 +1,5 @@
+"""CIFAR files are read correctly, and damaged or hostile ones are refused."""
+
 import builtins
 import hashlib
 import os
@@ -62,7 +64,7 @@ def test_cifar100(cifar100):
     assert cifar100.class_names[cifar100.train_labels[0]] == "cattle"
 
 
-def test_small_files_in_the_official_form(tmp_path, monkeypatch):
+def test_small_files_in_the_official_format(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
@@ -79,8 +81,8 @@ def test_small_files_in_the_official_form(tmp_path, monkeypatch):
     assert data.train_labels.tolist() == [2, 1, 0, 2, 1, 0]
     assert data.test_labels.tolist() == [1, 2]
     for row, column, channel in [(0, 0, 0), (5, 7, 1), (31, 30, 2)]:
-        place = channel * 1024 + row * 32 + column
-        assert data.test_images[1, channel, row, column] == content["test"][b"data"][1, place]
+        position = channel * 1024 + row * 32 + column
+        assert data.test_images[1, channel, row, column] == content["test"][b"data"][1, position]
 
 
 def refused(call, *args):
@@ -94,7 +96,7 @@ def test_missing_folder(tmp_path):
     message = refused(load_cifar, "cifar10", tmp_path)
     assert str(tmp_path / "cifar-10-batches-py") in message
     assert "run 'scommer data get cifar10'" in message
-    assert "--data or SCOMMER_DATA at the folder that holds cifar-10-batches-py" in message
+    assert "--data or SCOMMER_DATA to the folder that contains cifar-10-batches-py" in message
     assert "'cifar1000': did you mean 'cifar100'?" in refused(load_cifar, "cifar1000", tmp_path)
 
 
@@ -112,7 +114,7 @@ def test_missing_and_damaged_files(tmp_path, cifar):
     assert "run 'scommer data get cifar100'" in message
 
 
-def test_md5_is_checked_before_anything_is_read(tmp_path, monkeypatch):
+def test_md5_sums_are_checked_before_any_file_is_read(tmp_path, monkeypatch):
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     for name in MD5["cifar100"]:
@@ -135,7 +137,7 @@ def test_unreadable_file(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("code", ["u1", "i1", "<u2", ">i4", "<i8", "<f2", ">f4", "<f8"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_read_pickle_gives_arrays_of_numbers(tmp_path, code, order):
+def test_read_pickle_returns_arrays_of_numbers(tmp_path, code, order):
     array = np.array(np.arange(24).reshape(2, 3, 4) - (0 if "u" in code else 9), dtype=code, order=order)
     path = tmp_path / "file"
     path.write_bytes(pickle.dumps({"a": array, "b": [1, "x", None, 2.5, b"y"]}, protocol=4))
@@ -147,7 +149,7 @@ def test_read_pickle_gives_arrays_of_numbers(tmp_path, code, order):
 
 
 class Hostile:
-    """Pickles to a call that leaves a file behind when read."""
+    """Pickles to a call that creates a file when unpickled."""
 
     def __init__(self, call, *args):
         self.call, self.args = call, args
@@ -157,7 +159,7 @@ class Hostile:
 
 
 class Restored(Hostile):
-    """Pickles to a harmless call whose result is then given a hostile state."""
+    """Pickles to a harmless call whose result then receives a hostile state."""
 
     def __init__(self, state, call, *args):
         super().__init__(call, *args)
@@ -192,7 +194,7 @@ CASES = list(hostile_contents("x"))
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_hostile_pickles_run_nothing(tmp_path, case, protocol):
+def test_hostile_pickles_execute_nothing(tmp_path, case, protocol):
     marker, path = tmp_path / "marker", tmp_path / "file"
     path.write_bytes(pickle.dumps(hostile_contents(marker)[case], protocol=protocol))
     message = refused(read_pickle, path)
@@ -201,7 +203,7 @@ def test_hostile_pickles_run_nothing(tmp_path, case, protocol):
 
 
 @pytest.mark.parametrize("case", ["os.system", "eval", "nested", "object array"])
-def test_the_hostile_pickles_are_in_earnest(tmp_path, case):
+def test_the_hostile_pickles_would_execute_code(tmp_path, case):
     marker = tmp_path / "marker"
     pickle.loads(pickle.dumps(hostile_contents(marker)[case], protocol=4))
     assert marker.exists()
@@ -219,10 +221,10 @@ def test_the_hostile_pickles_are_in_earnest(tmp_path, case):
     ],
     ids=lambda array: str(array.dtype),
 )
-def test_arrays_of_other_things_are_refused(tmp_path, array):
+def test_arrays_of_other_dtypes_are_refused(tmp_path, array):
     path = tmp_path / "file"
     path.write_bytes(pickle.dumps({"a": array}, protocol=4))
-    assert "not of numbers" in refused(read_pickle, path)
+    assert "expected numbers" in refused(read_pickle, path)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +232,9 @@ def test_arrays_of_other_things_are_refused(tmp_path, array):
     [
         b"",
         b"no pickle",
-        b"\x80\x04}",  # ends early
-        pickle.dumps([1, 2]),  # no dict
-        b"}(Vx\ncnumpy.core.multiarray\n_reconstruct\n)Ru.",  # an array that is never filled
+        b"\x80\x04}",  # truncated
+        pickle.dumps([1, 2]),  # not a dict
+        b"}(Vx\ncnumpy.core.multiarray\n_reconstruct\n)Ru.",  # an array that never gets its content
         b"}(Vx\ncnumpy\ndtype\n(Vu1\ntR(I3\nV|\n(Vu1\n(I2\nttNNI-1\nI-1\nI0\ntbu.",  # a dtype of pairs
         b"}(Vx\ncnumpy\nndarray\n)R(I1\n(I1\ntcnumpy\ndtype\n(Vu1\ntRI00\n(I7\nltbu.",  # an array of a list
         b"cnumpy\nnothing\n.",
@@ -241,7 +243,7 @@ def test_arrays_of_other_things_are_refused(tmp_path, array):
         b"Vid\nQ.",  # a persistent id
     ],
 )
-def test_malformed_pickles(tmp_path, raw):
+def test_malformed_pickles_are_refused(tmp_path, raw):
     path = tmp_path / "file"
     path.write_bytes(raw)
     message = refused(read_pickle, path)
