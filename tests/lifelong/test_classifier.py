@@ -82,22 +82,22 @@ def test_it_remembers_earlier_tasks_where_sgd_forgets_them() -> None:
 
 
 def test_labels_may_be_strings(stream: Stream) -> None:
-    words = np.array(["zero", "one", "two", "three"])
-    model = LifelongClassifier(list(words), "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu")
+    names = np.array(["zero", "one", "two", "three"])
+    model = LifelongClassifier(list(names), "er", buffer=30, settings=SETTINGS | {"epochs": 8}, device="cpu")
     for images, labels in tasks(stream)[:2]:
-        assert model.partial_fit(images, words[labels.numpy()].tolist()) is model
+        assert model.partial_fit(images, names[labels.numpy()].tolist()) is model
     images, labels = tasks(stream)[1]
-    assert set(model.predict(images)) <= set(words)
+    assert set(model.predict(images)) <= set(names)
     p = model.predict_proba(images)
     assert p.shape == (len(images), 4)
     assert np.allclose(p.sum(1), 1, atol=1e-5)
-    assert model.score(images, words[labels.numpy()]) == np.mean(model.predict(images) == words[labels.numpy()]) > 0.9
+    assert model.score(images, names[labels.numpy()]) == np.mean(model.predict(images) == names[labels.numpy()]) > 0.9
 
 
 def test_classes_may_recur_and_tasks_may_be_small(stream: Stream) -> None:
-    (images, labels), _, (others, their), *_ = tasks(stream)
+    (images, labels), _, (next_images, next_labels), *_ = tasks(stream)
     model = LifelongClassifier(range(10), buffer=10, settings=settings("scommer"), device="cpu")
-    model.partial_fit(images, labels).partial_fit(others[:1], their[:1]).partial_fit(images[:3], labels[:3])
+    model.partial_fit(images, labels).partial_fit(next_images[:1], next_labels[:1]).partial_fit(images[:3], labels[:3])
     assert [task["images"] for task in model.history_] == [len(images), 1, 3]
     assert np.isfinite(model.predict_proba(images)).all()
 
@@ -167,14 +167,14 @@ def test_a_diverging_loss_is_a_warning(stream: Stream) -> None:
 
 
 def test_only_classes_that_have_occurred_are_predicted(stream: Stream) -> None:
-    (images, labels), (others, their), *_ = tasks(stream)
+    (images, labels), (next_images, next_labels), *_ = tasks(stream)
     model = LifelongClassifier(10, "cls-er", buffer=30, settings=settings("cls-er"), device="cpu").partial_fit(
         images[:20], labels[:20]
     )
-    p = model.predict_proba(others)
+    p = model.predict_proba(next_images)
     assert (p[:, 2:] == 0).all()
     assert (p[:, :2] > 0).all()
-    assert set(model.partial_fit(others, their).predict(others)) <= {0, 1, 2, 3}
+    assert set(model.partial_fit(next_images, next_labels).predict(next_images)) <= {0, 1, 2, 3}
 
 
 def test_it_can_be_cloned_scored_pickled_and_copied(stream: Stream) -> None:
@@ -187,20 +187,20 @@ def test_it_can_be_cloned_scored_pickled_and_copied(stream: Stream) -> None:
     assert model.classes_.tolist() == list(range(10))
     assert not again.history_
     for copy in (pickle.loads(pickle.dumps(model)), deepcopy(model)):
-        others = tasks(stream)[1]
-        expected = deepcopy(model).partial_fit(*others).predict_proba(others[0])
-        assert np.array_equal(copy.partial_fit(*others).predict_proba(others[0]), expected)
+        second = tasks(stream)[1]
+        expected = deepcopy(model).partial_fit(*second).predict_proba(second[0])
+        assert np.array_equal(copy.partial_fit(*second).predict_proba(second[0]), expected)
 
 
 def test_probabilities_follow_the_sorted_classes(stream: Stream) -> None:
     """Scorers of scikit-learn rely on it, in whatever order the classes were given."""
-    (images, labels), (more, their), *_ = tasks(stream)
-    words = np.array(["dog", "cat", "ape"])
-    model = LifelongClassifier(words[:2].tolist(), "er", buffer=30, settings=SETTINGS, device="cpu")
-    more, their = more[their == 2], their[their == 2]
-    model.partial_fit(images, words[labels]).add_classes(["ape"]).partial_fit(more, words[their])
+    (images, labels), (new_images, new_labels), *_ = tasks(stream)
+    names = np.array(["dog", "cat", "ape"])
+    model = LifelongClassifier(names[:2].tolist(), "er", buffer=30, settings=SETTINGS, device="cpu")
+    new_images, new_labels = new_images[new_labels == 2], new_labels[new_labels == 2]
+    model.partial_fit(images, names[labels]).add_classes(["ape"]).partial_fit(new_images, names[new_labels])
     assert model.classes_.tolist() == ["ape", "cat", "dog"]
-    both, truth = torch.cat([images, more]), words[torch.cat([labels, their])]
+    both, truth = torch.cat([images, new_images]), names[torch.cat([labels, new_labels])]
     p = model.predict_proba(both)
     assert (model.classes_[p.argmax(1)] == model.predict(both)).all()
     right = [p[i, model.classes_.tolist().index(c)] for i, c in enumerate(truth)]
@@ -215,7 +215,7 @@ def test_predicting_before_learning_raises_not_fitted_error(stream: Stream) -> N
 
 
 def test_parameters_may_change_only_before_fit(stream: Stream, tmp_path: Path) -> None:
-    (images, labels), others, *_ = tasks(stream)
+    (images, labels), second, *_ = tasks(stream)
     model = LifelongClassifier(10, "er", buffer=30, settings={"epochs": 2, "width": 8}, device="cpu")
     with pytest.raises(NotFittedError):
         check_is_fitted(model)
@@ -226,11 +226,11 @@ def test_parameters_may_change_only_before_fit(stream: Stream, tmp_path: Path) -
         before = model.get_params()[name]
         model.set_params(**{name: value})
         with pytest.raises(UsageError, match=f"{name} changed since the first task"):
-            model.partial_fit(*others)
+            model.partial_fit(*second)
         model.set_params(**{name: before})
     loaded = LifelongClassifier.load(tmp_path / "model", device="cpu")
     assert loaded.get_params() == model.get_params()
-    assert np.array_equal(loaded.fit(*others).predict_proba(others[0]), model.fit(*others).predict_proba(others[0]))
+    assert np.array_equal(loaded.fit(*second).predict_proba(second[0]), model.fit(*second).predict_proba(second[0]))
     assert model.set_params(classes=4).fit(images, labels).predict_proba(images).shape[1] == 4
     with pytest.raises(UsageError, match="all tasks at once"):
         model.set_params(method="joint").fit(images, labels)

@@ -69,7 +69,7 @@ def test_settings_follow_the_first_task_until_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         ({"classes": 1}, "at least 2"),
         ({"classes": ["a", "a"]}, "2 classes were given, 1 of them distinct"),
@@ -90,8 +90,8 @@ def test_settings_follow_the_first_task_until_fit() -> None:
         ({"device": "gpu7"}, "cannot be used here"),
     ],
 )
-def test_the_constructor_refuses_invalid_parameters(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_the_constructor_refuses_invalid_parameters(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         LifelongClassifier(**{"classes": 10, "device": "cpu", **wrong})
 
 
@@ -110,7 +110,7 @@ def test_images_and_labels_must_match_what_was_learned(stream: Stream) -> None:
         model.partial_fit(other, [0, 1])
     with pytest.raises(UsageError, match="label 10 is not one of the 10 classes"):
         model.partial_fit(images[:2], [3, 10])
-    for labels_given, words in (
+    for labels_given, message in (
         ([3], "expected 2 labels, one per image; got 1"),
         (3, "got a value of type int"),
         ("ab", "got a value of type str"),
@@ -120,7 +120,7 @@ def test_images_and_labels_must_match_what_was_learned(stream: Stream) -> None:
         (torch.tensor([0.5, 1.0], requires_grad=True), "label 0.5"),
         (["0", "1"], "label '0'"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=message):
             model.partial_fit(images[:2], labels_given)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="layout is 'bogus'"):
         model.predict(images, layout="bogus")  # type: ignore[arg-type]

@@ -28,8 +28,8 @@ from scommer.errors import UsageError
 def test_adding_classes_keeps_what_was_learned(
     method: str, extra: dict[str, Any], stream: Stream, tmp_path: Path
 ) -> None:
-    """Compare every tensor with the one before, weights by their place in the head."""
-    (images, labels), (others, their), *_ = tasks(stream)
+    """Compare every tensor with the one before, weights by their position in the head."""
+    (images, labels), (next_images, next_labels), *_ = tasks(stream)
     model = LifelongClassifier(3, method, buffer=30, settings=settings(method) | extra, device="cpu")
     model.partial_fit(images, labels)
     before, p_before = model._learned_state(), model.predict_proba(images)
@@ -63,26 +63,26 @@ def test_adding_classes_keeps_what_was_learned(
     model.save(tmp_path / "model")
     again = LifelongClassifier.load(tmp_path / "model", device="cpu")
     for one in (model, again):
-        one.partial_fit(others, their)
-    assert np.array_equal(model.predict_proba(others), again.predict_proba(others))
+        one.partial_fit(next_images, next_labels)
+    assert np.array_equal(model.predict_proba(next_images), again.predict_proba(next_images))
     assert model.history_[-1]["classes"] == [2, 3]
 
 
 def test_added_classes_are_learned_and_earlier_ones_remembered() -> None:
     images, labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8) / 16).astype(np.float32)
-    words = np.array([f"digit {c}" for c in range(10)])
+    names = np.array([f"digit {c}" for c in range(10)])
     train, test = np.arange(len(labels)) % 5 > 0, np.arange(len(labels)) % 5 == 0
-    model = LifelongClassifier(words[:2].tolist(), buffer=50, settings={"epochs": 8}, device="cpu")
+    model = LifelongClassifier(names[:2].tolist(), buffer=50, settings={"epochs": 8}, device="cpu")
     for first in range(0, 10, 2):
         if first:
-            model.add_classes(words[first : first + 2])
+            model.add_classes(names[first : first + 2])
         now = train & np.isin(labels, (first, first + 1))
-        model.partial_fit(images[now], words[labels[now]])
-    assert model.classes_.tolist() == words.tolist() == model.get_params()["classes"]
+        model.partial_fit(images[now], names[labels[now]])
+    assert model.classes_.tolist() == names.tolist() == model.get_params()["classes"]
     early, late = test & (labels < 8), test & (labels >= 8)
-    assert model.score(images[early], words[labels[early]]) > 0.7
-    assert model.score(images[late], words[labels[late]]) > 0.5
+    assert model.score(images[early], names[labels[early]]) > 0.7
+    assert model.score(images[late], names[labels[late]]) > 0.5
 
 
 def test_classes_may_be_added_before_the_first_task(stream: Stream) -> None:
