@@ -5,10 +5,14 @@ from typing import Any
 import torch
 
 from scommer import Stream
+from scommer.methods import METHODS
 
 SETTINGS: dict[str, Any] = {
     "network": "small", "width": 8, "epochs": 2, "pad": 1, "mean": [0.3], "std": [0.4],
 }  # fmt: skip
+
+
+METHODS_BY_TASK = [name for name, method in METHODS.items() if not method.joint]
 
 
 def settings(method: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from quick import SETTINGS, settings, tasks
+from quick import METHODS_BY_TASK, SETTINGS, settings, tasks
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -29,12 +29,9 @@ from scommer.runs.trained import under
 @pytest.mark.parametrize(
     ("method", "extra"),
     [
-        ("scommer", {}),
+        *((method, {}) for method in METHODS_BY_TASK),
         ("scommer", {"statistics": "recalibrated"}),
-        ("cls-er", {}),
         ("der++", {"momentum": 0.9}),
-        ("er", {}),
-        ("sgd", {}),
     ],
 )
 def test_it_learns_exactly_what_a_run_learns_from_the_same_tasks(

@@ -69,7 +69,7 @@ class Anchored(Method):
     def extra_fields(self, outcome: Outcome) -> Mapping[str, Tensor]:
         return {"logits": outcome.logits.detach()}
 
-    def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], outcome: Outcome) -> None:
+    def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], lr: float) -> None:
         gradient, state = memories.working.gradient, memories.state
         state["fisher"].add_(gradient**2)
         state["gradients"].copy_(torch.stack([state["gradients"][1], gradient]))

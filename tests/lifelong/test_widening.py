@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from quick import SETTINGS, settings, tasks
+from quick import METHODS_BY_TASK, SETTINGS, settings, tasks
 from sklearn.datasets import load_digits
 
 from scommer import LifelongClassifier, Stream
@@ -17,12 +17,9 @@ from scommer.errors import UsageError
 @pytest.mark.parametrize(
     ("method", "extra"),
     [
-        ("scommer", {}),
+        *((method, {}) for method in METHODS_BY_TASK),
         ("scommer", {"network": "mlp"}),
-        ("cls-er", {}),
         ("der++", {"momentum": 0.9}),
-        ("er", {}),
-        ("sgd", {}),
     ],
 )
 def test_adding_classes_keeps_what_was_learned(
@@ -43,15 +40,15 @@ def test_adding_classes_keeps_what_was_learned(
     assert not p[:, 3:].any()
     for name, t in before.tensors.items():
         now = after.tensors[name]
-        if name.endswith(("theta", "velocity")):
+        if name.endswith(("theta", "velocity", "fisher", "anchor")):
             features = before.weights["head.weight"].shape[1]
             body, head, bias = t.split([len(t) - 3 * features - 3, 3 * features, 3])
             its_body, its_head, its_bias = now.split([len(body), 5 * features, 5])
             assert torch.equal(its_body, body)
             assert torch.equal(its_head[: 3 * features], head)
             assert torch.equal(its_bias[:3], bias)
-            assert its_head[3 * features :].any() == name.endswith("theta")
-        elif "/a_s" in name or "/p_s" in name:
+            assert its_head[3 * features :].any() == name.endswith(("theta", "anchor"))
+        elif "/a_s" in name or "/p_s" in name or name in ("memories/state/seen", "memories/state/old"):
             assert torch.equal(now[:3], t)
             assert now.shape[0] == 5
             assert not now[3:].any()
