@@ -224,7 +224,7 @@ def results(
     The paper's tables as far as there are runs, the choices of batch-norm statistics, and every run, after what the
     folder's README.md says of them: `scommer results > docs/results.md`.
     """
-    from scommer.paper.document import document
+    from scommer.paper.documents.results import document
 
     reading, records = runs / "README.md", _records(runs)
     if not records:

@@ -1,4 +1,4 @@
-"""All results in one document: the paper's tables as far as there are runs, and every run."""
+"""The results document: the paper's tables as far as there are runs, and every run."""
 
 from collections.abc import Sequence
 
@@ -10,34 +10,34 @@ from scommer.runs.record import Record
 
 TOP = """# Results
 
-*Made by `scommer results{option} > docs/results.md` from the records in `{runs}/`, and the part after this from
-`{runs}/README.md`: change those, not this file.*
+*Written by `scommer results{option}` from the records in `{runs}/` and from `{runs}/README.md`, the first part. Edit
+those, not this file.*
 """
 
 TABLES = """## The paper's tables
 
 Accuracy in percent when all tasks are learned: the mean over tasks, or over the nested test sets of GCIL. Ours is the
-mean ± standard deviation (of a sample) over seeds. A star marks a mean further from the published one than two of its
-standard deviations (where the paper gives any) and, where there are several seeds, than two of our own. Only numbers
-for which there are runs are shown: `scommer table main` shows all, `scommer reproduce main` runs what is missing.
+mean ± standard deviation (of a sample) over seeds. A star marks a mean that differs from the published one by more than
+two of its standard deviations (where the paper gives one) and, with several seeds, by more than two of our own. Only
+numbers with runs are shown: `scommer table main` shows all, and `scommer reproduce main` runs what is missing.
 """
 
 CHOICES = """## Batch-norm statistics of long-term memory
 
-The same weights with three choices of statistics at inference: of its own passes over recalled images (`replay`, as
-published), of working memory, or measured anew when a task ends ([variants.md](variants.md)); of CLS-ER's stable memory
-with the first two.
+The same weights with three choices of statistics at inference: those of its own passes over replayed images (`replay`,
+as published), those of working memory, or recalibrated when a task ends ([variants.md](variants.md)). CLS-ER's stable
+memory has the first two.
 """
 
 RUNS = """## Every run
 
-Scores are those of the memory that answers. A step's time is that of one learner: the time of the run, divided by its
-steps and by the number of runs side by side; where a record does not tell that number, the run counts as alone.
+Scores are those of the memory that answers. The time of a step is for one learner: the time of the run divided by its
+steps and by the number of runs side by side. A record without that number counts as a run alone.
 """
 
 
 def document(records: Sequence[Record], reading: str, runs: str = "results") -> str:
-    """Markdown: what was found, in words written by hand, then the numbers."""
+    """Return the document in Markdown: what the runs show, in words, then all numbers."""
     top = TOP.format(runs=runs, option="" if runs == "results" else f" --runs {runs}")
     parts = [top, reading, TABLES, *(_paper_table(name, records) for name in tables.TABLES)]
     return "\n".join([*parts, CHOICES, _choices(records), RUNS, _runs(records)])
@@ -52,7 +52,7 @@ def _paper_table(name: str, records: Sequence[Record]) -> str:
 
 
 def _cell(record: Record) -> tuple[str, ...]:
-    """A run's stream, method, buffer and changes: all but its seed."""
+    """Everything that identifies a run except its seed."""
     e = record.experiment
     return e["stream"], e["method"], str(e["buffer"] or "–"), changes(record)
 
@@ -71,7 +71,7 @@ def _choices(records: Sequence[Record]) -> str:
 
 
 def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> str:
-    """Accuracy of a memory with these statistics: scored under its own name if they are those it answers with."""
+    """Accuracy of a memory with these statistics; those that it answers with are scored under its own name."""
     views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
     return mean_std(values) if values else "–"

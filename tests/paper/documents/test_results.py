@@ -1,11 +1,11 @@
-"""The document of all results, against numbers worked out by hand."""
+"""The results document, against numbers computed by hand."""
 
 from typing import Any
 
 import pytest
 
 from scommer.analysis.selection import changes
-from scommer.paper.document import document
+from scommer.paper.documents.results import document
 from scommer.runs import presets
 from scommer.runs.record import Record
 from scommer.runs.settings import as_dict
@@ -54,10 +54,10 @@ def test_choices_of_statistics_are_means_over_seeds() -> None:
     ]
 
 
-def test_every_run_is_told_with_where_and_how_fast() -> None:
-    beside = record(1, 68.0, times={"seconds": 468.0, "steps": 78000, "together": 4}, r=0.9)
-    beside.code |= {"commit": None, "dirty": True, "earlier": ["an older hash"]}
-    table = document([record(0, 67.1), beside, record(2, 66.0)], "").split("## Every run")[1]
+def test_every_run_has_its_commit_device_and_speed() -> None:
+    pair = record(1, 68.0, times={"seconds": 468.0, "steps": 78000, "together": 4}, r=0.9)
+    pair.code |= {"commit": None, "dirty": True, "earlier": ["an older hash"]}
+    table = document([record(0, 67.1), pair, record(2, 66.0)], "").split("## Every run")[1]
     assert lines(table, "| s-")[:2] == [
         "| s-cifar10 | scommer | 200 |  | 0 | 67.10 | 87.10 | 0123456 | a GPU | bf16 | 2.6 | – | 2.00 |",
         "| s-cifar10 | scommer | 200 |  | 2 | 66.00 | 86.00 | 0123456 | a GPU | bf16 | 2.6 | – | 2.00 |",
@@ -67,7 +67,7 @@ def test_every_run_is_told_with_where_and_how_fast() -> None:
     assert other.endswith("| 7.8 | 4 | 1.50 |")
 
 
-def test_the_papers_tables_show_what_has_runs_after_the_reading() -> None:
+def test_the_papers_tables_follow_the_reading_and_show_what_has_runs() -> None:
     text = document([record(s, a) for s, a in enumerate((67.0, 67.5))], "## Read so\n\nBy hand.\n")
     assert text.index("By hand.") < text.index("### `main`: Table 1")
     main = text.split("### `main`")[1].split("### `memories`")[0]
@@ -82,11 +82,11 @@ def test_the_papers_tables_show_what_has_runs_after_the_reading() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [({}, ""), ({"r": 0.5}, ""), ({"r": 0.25, "active": [0.9, 0.9, 0.9, 0.5]}, "active=[0.9, 0.9, 0.9, 0.5], r=0.25")],
 )  # 0.5 is the preset's
-def test_changes_are_against_the_preset(change: dict[str, Any], told: str) -> None:
-    assert changes(record(0, 67.0, **change)) == told
+def test_changes_are_against_the_preset(change: dict[str, Any], text: str) -> None:
+    assert changes(record(0, 67.0, **change)) == text
     held_out = record(0, 67.0, **change)
     held_out.experiment["validation"] = 0.1
     assert changes(held_out).endswith("validation=0.1")

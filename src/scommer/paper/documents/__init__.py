@@ -1,0 +1,1 @@
+"""The documents of this repository, rendered from templates and records."""
