@@ -28,6 +28,7 @@ lint: .venv/developing
 	$(BIN)/lint-imports
 
 results: install
+	$(BIN)/python -m scommer.paper.documents
 	$(BIN)/scommer results > docs/results.md
 
 clean:
