@@ -22,7 +22,7 @@ from scommer.errors import UsageError
 from scommer.lifelong.labels import parse_classes
 from scommer.lifelong.state import ClassifierState
 from scommer.methods import Memories, MemoryFactory
-from scommer.nn.weights import gather, views
+from scommer.nn.weights import to_vector, views
 from scommer.runs import presets
 from scommer.runs.trained import trained
 
@@ -93,4 +93,4 @@ def _positions(old: Mapping[str, Tensor], network: torch.nn.Module, length: int)
     """Return where the weights so far are in the vector of all weights of the wider network."""
     names, parameters = zip(*network.named_parameters(), strict=True)
     positions = views(torch.arange(length), parameters)
-    return gather(p[tuple(slice(n) for n in old[name].shape)] for name, p in zip(names, positions, strict=True))
+    return to_vector(p[tuple(slice(n) for n in old[name].shape)] for name, p in zip(names, positions, strict=True))
