@@ -158,7 +158,7 @@ def test_a_task_that_diverges_to_nan_leaves_no_trace(stream: Stream) -> None:
 def test_a_diverging_loss_is_a_warning(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
     model = LifelongClassifier(10, seed=1, settings={**SETTINGS, "gamma": 100.0}, device="cpu")
-    with pytest.warns(RunWarning, match=r"diverges, to a mean loss of \d\d+"):
+    with pytest.warns(RunWarning, match=r"diverges.* \d\d+"):
         model.partial_fit(images, labels)
     assert model.history_[-1]["loss"] > 5 * np.log(10)
 

@@ -71,19 +71,19 @@ def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> No
         (lambda: stream(whole, replace(whole, train=[])), "task 2 of mine has no training images"),
         (
             lambda: stream(replace(whole, train=[n])),
-            rf"training images from {n} to {n}: there are those from 0 to {n - 1}",
+            rf"training images from {n} to {n}, but the data set has those from 0 to {n - 1}",
         ),
         (lambda: stream(replace(whole, test=[-1])), "test images from -1 to -1"),
         (lambda: stream(replace(whole, classes=(0, 4))), "classes from 0 to 4"),
-        (lambda: stream(replace(whole, classes=(0, 1))), "has images of class 2, which is none of its classes"),
+        (lambda: stream(replace(whole, classes=(0, 1))), "has images of class 2: add it to the classes"),
         (lambda: replace(whole, classes=()), "a task has no classes"),
-        (lambda: replace(whole, classes=(0, 1.5)), "give a tuple of whole numbers"),
+        (lambda: replace(whole, classes=(0, 1.5)), "give a tuple of integers"),
         (lambda: Stream("mine", "GCIL", data, (whole,)), "unknown kind of stream 'GCIL'"),  # type: ignore[arg-type]
-        (lambda: Stream("mine", "gcil", (IMAGES, LABELS), (whole,)), "with from_arrays"),  # type: ignore[arg-type]
+        (lambda: Stream("mine", "gcil", (IMAGES, LABELS), (whole,)), "by from_arrays"),  # type: ignore[arg-type]
         (lambda: Stream("mine", "gcil", data, whole), "a tuple of Task"),  # type: ignore[arg-type]
-        (lambda: replace(whole, train=slice(3)), "give a list of whole numbers"),
-        (lambda: replace(whole, train=[0.5]), "give a list of whole numbers"),
-        (lambda: replace(whole, test=[[1, 2]]), "give a list of whole numbers"),
+        (lambda: replace(whole, train=slice(3)), "give a list of integers"),
+        (lambda: replace(whole, train=[0.5]), "give a list of integers"),
+        (lambda: replace(whole, test=[[1, 2]]), "give a list of integers"),
         (lambda: run(Experiment(stream(replace(whole, test=[])), "sgd")), "task 1 of mine has no test images"),
     ):
         with pytest.raises(UsageError, match=words):
