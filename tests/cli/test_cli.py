@@ -241,7 +241,7 @@ def test_data_get_downloads_what_is_missing(
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         md5 = hashlib.md5((served / "made.tar.gz").read_bytes()).hexdigest()
-        source = fetch.Source(f"http://127.0.0.1:{server.server_port}/made.tar.gz", "made.tar.gz", md5, "made")
+        source = fetch.Source(f"http://127.0.0.1:{server.server_port}/made.tar.gz", "made.tar.gz", md5, "made", 10**6)
         monkeypatch.setitem(fetch.SOURCES, "cifar10", source)
         code, out, err = call(capsys, "data", "get", "cifar10", "--data", str(root))
         server.shutdown()

@@ -42,11 +42,19 @@ class Site:
     cut: int | None = None  # bytes after which the connection breaks
     shift: int = 0  # sends another range than the requested one
     status: int | None = None
+    always_partial: bool = False  # answers 206 to every request
+    location: str | None = None  # redirects there
+    endless: bool = False
     seen: list[str | None] = field(default_factory=list)  # the Range header of every request
     url: str = ""
 
     def source(self, **changes):
-        values = {"archive": "set.tar.gz", "md5": hashlib.md5(self.body).hexdigest(), "folder": "set"}
+        values = {
+            "archive": "set.tar.gz",
+            "md5": hashlib.md5(self.body).hexdigest(),
+            "folder": "set",
+            "size": len(self.body),
+        }
         return Source(**({"url": f"{self.url}/set.tar.gz"} | values | changes))
 
     def answer(self, handler):
@@ -54,8 +62,20 @@ class Site:
         self.seen.append(asked)
         if self.status or handler.path != "/set.tar.gz":
             return handler.send_error(self.status or 404)
+        if self.location is not None:
+            handler.send_response(302)
+            handler.send_header("Location", self.location)
+            return handler.end_headers()
+        if self.endless:
+            handler.send_response(200)
+            handler.end_headers()
+            while True:
+                handler.wfile.write(bytes(1 << 16))
         start = 0
-        if asked and self.ranges:
+        if self.always_partial:
+            handler.send_response(206)
+            handler.send_header("Content-Range", f"bytes {self.shift}-{len(self.body) - 1}/{len(self.body)}")
+        elif asked and self.ranges:
             start = int(asked.removeprefix("bytes=").removesuffix("-")) + self.shift
             if start >= len(self.body):
                 return handler.send_error(416)
@@ -251,7 +271,7 @@ def test_a_refused_connection_is_an_error(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     (tmp_path / "a.part").write_bytes(b"begun")
-    source = Source(url=f"http://127.0.0.1:{port}/a", archive="a", md5="0" * 32, folder="set")
+    source = Source(url=f"http://127.0.0.1:{port}/a", archive="a", md5="0" * 32, folder="set", size=1)
     message = failed(RunError, source, tmp_path)
     assert "Connection refused" in message
     assert "run this again to resume" in message
@@ -263,7 +283,7 @@ def test_a_closed_connection_is_an_error(tmp_path):
         thread = threading.Thread(target=lambda: server.accept()[0].close())
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/a"
-        message = failed(RunError, Source(url=url, archive="a", md5="0" * 32, folder="set"), tmp_path)
+        message = failed(RunError, Source(url=url, archive="a", md5="0" * 32, folder="set", size=1), tmp_path)
         thread.join()
     assert f"cannot download {url} (" in message
 
@@ -287,3 +307,36 @@ def test_a_read_only_folder_is_an_error(site, tmp_path):
 def test_a_full_disk_is_an_error(site, tmp_path):
     (tmp_path / "set.tar.gz.part").symlink_to("/dev/full")
     assert "No space left on device" in failed(UsageError, site.source(), tmp_path)
+
+
+def test_a_server_that_always_sends_another_range_is_asked_twice(site, tmp_path):
+    (tmp_path / "set.tar.gz.part").write_bytes(site.body[:1000])
+    site.always_partial, site.shift = True, 5
+    assert "another part of the file" in failed(RunError, site.source(), tmp_path)
+    assert site.seen == ["bytes=1000-", None]
+    assert (tmp_path / "set.tar.gz.part").read_bytes() == site.body[:1000]
+
+
+def test_a_whole_file_sent_as_a_range_replaces_the_part(site, tmp_path):
+    (tmp_path / "set.tar.gz.part").write_bytes(b"something else")
+    site.always_partial = True
+    assert (fetch(site.source(), tmp_path) / "deep" / "note").read_bytes() == b"hello"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # urllib leaves a socket open
+@pytest.mark.parametrize("location", ["http://[::1/x", "gopher://somewhere", "http://a b/", "//", "http://\x7f", ""])
+def test_a_malformed_redirect_is_an_error(site, tmp_path, location):
+    site.location = location
+    assert site.url in failed(RunError, site.source(), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_endless_body_is_cut_off(site, tmp_path):
+    site.endless = True
+    assert f"more than the {len(site.body)} bytes" in failed(RunError, site.source(), tmp_path)
+    assert (tmp_path / "set.tar.gz.part").stat().st_size <= len(site.body)
+
+
+def test_a_download_has_a_time_limit(site, tmp_path, monkeypatch):
+    monkeypatch.setattr("scommer.data.fetch.LONGEST", -1.0)
+    assert "too slow" in failed(RunError, site.source(), tmp_path)

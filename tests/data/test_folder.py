@@ -188,3 +188,45 @@ def test_invalid_folders_and_images_are_refused(photos: Path, tmp_path: Path) ->
         (photos / "yellow" / "broken.png").write_bytes(content)
         with pytest.raises(UsageError, match=r"cannot read .*broken.png"):
             from_folder(photos)
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def test_only_the_documented_formats_are_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPS would start Ghostscript: no program is started, whatever a file is called."""
+    started: list[object] = []
+    monkeypatch.setattr("subprocess.Popen", lambda *a, **k: started.append(a))
+    monkeypatch.setattr("subprocess.check_call", lambda *a, **k: started.append(a))
+    (photos / "red" / "0.png").write_bytes(EPS)
+    with pytest.raises(UsageError, match=r"red.0\.png \(not one of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP\)"):
+        from_folder(photos)
+    assert not started
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("no decoder"), KeyError(3), ZeroDivisionError("x")])
+def test_whatever_a_decoder_raises_names_the_file(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", broken)
+    with pytest.raises(UsageError, match=rf"red.0\.png \({str(error) or type(error).__name__}\)"):
+        read_images([photos / "red" / "0.png"], None)
+
+
+def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the size at which Pillow warns."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    put(tmp_path / "large.png", (0, 0, 0), size=(11, 10))
+    with pytest.raises(UsageError, match=r"large\.png \(.*110 pixels"):
+        read_images([tmp_path / "large.png"], None)
+
+
+@pytest.mark.parametrize("ending", ["bmp", "gif", "jfif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp"])
+def test_every_documented_format_is_read(tmp_path: Path, ending: str) -> None:
+    put(tmp_path / f"one.{ending}", (200, 100, 50), size=(16, 16))
+    found = read_images([tmp_path / f"one.{ending}"], 3)
+    assert found.shape == (1, 16, 16, 3)
+    assert np.abs(found.astype(int) - [200, 100, 50]).max() < 8

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import tarfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ Progress = Callable[[int, int | None], None]  # bytes so far, bytes in total if 
 
 BLOCK = 1 << 18  # bytes
 TIMEOUT = 30.0  # seconds without data
+LONGEST = 6 * 3600.0  # seconds for a whole download
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Source:
     archive: str  # file name of the tar.gz
     md5: str
     folder: str  # the only folder in the archive
+    size: int  # bytes of the archive
 
 
 SOURCES = {
@@ -38,12 +41,14 @@ SOURCES = {
         archive="cifar-10-python.tar.gz",
         md5="c58f30108f718f92721af3b95e74349a",
         folder="cifar-10-batches-py",
+        size=170_498_071,
     ),
     "cifar100": Source(
         url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
         archive="cifar-100-python.tar.gz",
         md5="eb9058c3a382ffc7106e4002c42a8d85",
         folder="cifar-100-python",
+        size=169_001_437,
     ),
 }
 
@@ -59,7 +64,7 @@ def fetch(source: Source, root: Path, *, progress: Progress | None = None) -> Pa
     with _disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         if not (part.is_file() and md5_of(part) == source.md5):
-            _download(source.url, part, progress or (lambda done, total: None))
+            _download(source, part, progress or (lambda done, total: None))
             _check_md5(part, source)
         _unpack(part, source, folder)
         part.unlink()
@@ -71,25 +76,28 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _download(url: str, part: Path, progress: Progress) -> None:
+def _download(source: Source, part: Path, progress: Progress) -> None:
     """Download to `part`, from where it ends now if the server supports that."""
-    done = part.stat().st_size if part.exists() else 0
-    with _open(url, done) as response:
-        resumed = response.status == HTTPStatus.PARTIAL_CONTENT
-        if not resumed:
-            done = 0
+    url, end = source.url, time.monotonic() + LONGEST
+    response, done = _open(url, part.stat().st_size if part.exists() else 0)
+    with response:
         total = done + response.length if response.length is not None else None
-        with part.open("ab" if resumed else "wb") as file:
+        with part.open("ab" if done else "wb") as file:
             progress(done, total)
             while block := _read(response, url):
-                file.write(block)
                 done += len(block)
+                if done > source.size:
+                    raise RunError(f"{url} sends more than the {source.size} bytes expected: try again later")
+                if time.monotonic() > end:
+                    raise RunError(f"{url} is too slow, {done} bytes in {LONGEST:g} s: run this again to resume")
+                file.write(block)
                 progress(done, total)
     if total is not None and done < total:
         raise RunError(f"the download of {url} stopped at {done} of {total} bytes: run this again to resume")
 
 
-def _open(url: str, start: int) -> HTTPResponse:
+def _open(url: str, start: int) -> tuple[HTTPResponse, int]:
+    """Return the response, and the position in the file at which it begins: `start`, or 0."""
     headers = {"User-Agent": "scommer"} | ({"Range": f"bytes={start}-"} if start else {})
     with _network_errors(url):
         try:
@@ -98,15 +106,19 @@ def _open(url: str, start: int) -> HTTPResponse:
             error.close()
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
                 return _open(url, 0)  # the part is at least as long as the file
+            reason = " ".join(str(error.reason).split())  # on one line
             raise RunError(
-                f"{url} answered {error.code} {error.reason}: try again later, "
+                f"{url} answered {error.code} {reason}: try again later, "
                 "or unpack the archive yourself and give the folder above it with --data"
             ) from error
-    sent = response.headers["Content-Range"] or ""
-    if response.status == HTTPStatus.PARTIAL_CONTENT and not sent.startswith(f"bytes {start}-"):
-        response.close()
-        return _open(url, 0)  # not the range that was requested
-    return response
+    if response.status != HTTPStatus.PARTIAL_CONTENT:
+        return response, 0
+    if (response.headers["Content-Range"] or "").startswith(f"bytes {start}-"):
+        return response, start
+    response.close()
+    if not start:
+        raise RunError(f"{url} sends another part of the file than requested: try again later")
+    return _open(url, 0)
 
 
 def _read(response: HTTPResponse, url: str) -> bytes:
@@ -118,7 +130,7 @@ def _read(response: HTTPResponse, url: str) -> bytes:
 def _network_errors(url: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:  # the last for malformed redirects
         reason = error.reason if isinstance(error, URLError) else error
         raise RunError(
             f"cannot download {url} ({reason or type(error).__name__}): check the network and run this again to resume"

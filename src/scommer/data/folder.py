@@ -1,6 +1,5 @@
 """Image files, with one folder per class."""
 
-import struct
 import warnings
 from collections.abc import Iterable, Sequence
 from operator import index
@@ -13,11 +12,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.errors import RunWarning, UsageError
 
-SUFFIXES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+# What Pillow may decode, whatever a file's name says: its other decoders start programs (EPS) or are little tested.
+FORMATS = {
+    "BMP": {".bmp"}, "GIF": {".gif"}, "JPEG": {".jfif", ".jpeg", ".jpg"}, "PNG": {".png"}, "PPM": {".pgm", ".ppm"},
+    "TIFF": {".tif", ".tiff"}, "WEBP": {".webp"},
+}  # fmt: skip
+SUFFIXES = set().union(*FORMATS.values())
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # of Pillow, by number of channels
 GREY_MODES = {"1", "L", "LA", "I;16", "I;16B", "I;16L", "I"}
 TEST_FOLDERS = ("test", "val", "valid", "validation")
-PILLOW_ERRORS = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
 def from_folder(
@@ -112,10 +115,12 @@ def read_images(
 
 def _read(path: Path, mode: str | None, size: tuple[int, int] | None) -> NDArray[np.uint8]:
     try:
-        with Image.open(path) as opened:
-            mode = mode or ("L" if opened.mode in GREY_MODES else "RGB")
-            image = _convert(ImageOps.exif_transpose(opened), mode)
-    except PILLOW_ERRORS as e:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=list(FORMATS)) as opened:
+                mode = mode or ("L" if opened.mode in GREY_MODES else "RGB")
+                image = _convert(ImageOps.exif_transpose(opened), mode)
+    except Exception as e:  # a damaged or hostile file may raise anything
         raise _unreadable(path, e) from e
     if size:
         image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC)
@@ -136,7 +141,8 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _unreadable(path: Path, e: Exception) -> UsageError:
-    why = "not a supported image" if isinstance(e, UnidentifiedImageError) else str(e)
+    unknown = isinstance(e, UnidentifiedImageError)
+    why = f"not one of {', '.join(FORMATS)}" if unknown else str(e) or type(e).__name__
     return UsageError(f"cannot read {path} ({why}): replace or remove it")
 
 

@@ -57,7 +57,7 @@ def encode_labels(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray
     index = {c: i for i, c in enumerate(classes.tolist())}
     plain = [_plain(label) for label in listed]
     for label in plain:
-        if not isinstance(label, int | float | str) or label not in index:
+        if isinstance(label, bool) or not isinstance(label, int | float | str) or label not in index:
             raise UsageError(
                 f"label {label!r} is not one of the {len(index)} classes: correct it, or call add_classes first"
             )
@@ -69,7 +69,9 @@ def _to_list(given: Any) -> object:
 
 
 def _plain(label: object) -> Any:
-    """Turn NumPy's integers and strings into Python's."""
+    """Turn NumPy's integers and strings into Python's. True is not the class 1."""
+    if isinstance(label, bool | np.bool_):
+        return bool(label)
     return int(label) if isinstance(label, Integral) else str(label) if isinstance(label, str) else label
 
 

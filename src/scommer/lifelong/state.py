@@ -1,6 +1,7 @@
 """What a classifier has learned, and the file that holds it."""
 
 import json
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from scommer import provenance
-from scommer.errors import UsageError
+from scommer.errors import ScommerError, UsageError
 from scommer.files import metadata, write_atomically
 from scommer.lifelong.labels import parse_classes
 from scommer.runs.checkpoint import renamed
@@ -74,22 +75,35 @@ def load_state(path: Path, device: torch.device) -> ClassifierState:
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from e
     except (SafetensorError, ValueError) as e:
-        raise UsageError(
-            f"{path} is damaged or not a classifier: give a file written by LifelongClassifier.save"
-        ) from e
+        raise UsageError(f"{path} is damaged or not a classifier: {advice}") from e
     if digest is None:
         raise UsageError(f"{path} is not a classifier: {advice}")
     if digest != _digest(tensors):
         raise UsageError(f"{path} is damaged: restore it from a copy")
+    try:
+        return _state(tensors, device)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ScommerError) as e:
+        raise UsageError(f"{path} has invalid content ({type(e).__name__}: {e}): {advice}") from e
+
+
+def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierState:
+    """Return the state that a file's tensors hold; any error if they do not."""
     about = json.loads(tensors["about"].numpy().tobytes())
     weights, (dtype, shape) = under("answer/", tensors), about["form"]
+    if len(parse_classes(about["init"]["classes"])) != len(about["names"]):
+        raise ValueError("names and classes differ")
+    if not about["history"] or not all(isinstance(task["classes"], list) for task in about["history"]):
+        raise ValueError("no task was learned")
+    for name, t in tensors.items():
+        if t.is_floating_point() and not bool(t.isfinite().all()):
+            raise ValueError(f"{name} is not finite")
     return ClassifierState(
         tensors=renamed(under("state/", tensors)),
         weights=weights,
         network=trained(about["init"]["method"], about["settings"], about["names"], shape, weights, device),
         settings=about["settings"],
         input_form=(dtype, tuple(shape)),
-        offered=about["offered"],
+        offered=operator.index(about["offered"]),
         device=about["device"],
         params=about["init"],
         history=tuple(about["history"]),

@@ -1,0 +1,86 @@
+"""Classifier files whose digest is valid and whose content is not: one clear error, never a traceback."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from scommer import LifelongClassifier
+from scommer.errors import UsageError
+from scommer.lifelong.state import _digest
+
+OLD = Path(__file__).parents[1] / "compatibility" / "files" / "classifier-scommer.safetensors"
+Tensors = dict[str, Tensor]
+About = dict[str, Any]
+
+
+def rewritten(path: Path, change: Callable[[Tensors, About], object]) -> Path:
+    """A file with changed content and the digest that belongs to it."""
+    tensors = safetensors.torch.load_file(OLD)
+    about = json.loads(tensors["about"].numpy().tobytes())
+    change(tensors, about)
+    if "about" in tensors:
+        tensors["about"] = torch.from_numpy(np.frombuffer(json.dumps(about).encode(), np.uint8).copy())
+    path.write_bytes(safetensors.torch.save(tensors, {"lifelong": _digest(tensors)}))
+    return path
+
+
+def without(key: str) -> Callable[[Tensors, About], object]:
+    return lambda tensors, about: about.pop(key)
+
+
+def given(key: str, value: object) -> Callable[[Tensors, About], object]:
+    return lambda tensors, about: about.update({key: value})
+
+
+def filled(name: str, value: float) -> Callable[[Tensors, About], object]:
+    return lambda tensors, about: tensors[name].fill_(value)
+
+
+def test_an_unchanged_file_is_loaded(tmp_path: Path) -> None:
+    model = LifelongClassifier.load(rewritten(tmp_path / "model", lambda tensors, about: None), device="cpu")
+    assert model.classes_.tolist() == list("abcd")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *map(without, ("init", "names", "settings", "form", "offered", "device", "history")),
+        lambda tensors, about: tensors.pop("about"),
+        lambda tensors, about: about["init"].pop("method"),
+        lambda tensors, about: about["init"].update(classes=7.5),
+        lambda tensors, about: about["init"].update(classes=["a", "b"]),
+        lambda tensors, about: about["settings"].pop("network"),
+        lambda tensors, about: about["settings"].update(network="none of ours"),
+        lambda tensors, about: about["settings"].update(width="wide"),
+        lambda tensors, about: tensors.pop("answer/head.weight"),
+        lambda tensors, about: tensors.update({"answer/head.weight": torch.zeros(2, 2)}),
+        *(
+            given(key, value)
+            for key in ("init", "names", "settings", "form", "history")
+            for value in (None, 5, "x", [])
+        ),
+        given("offered", "many"),
+        filled("answer/head.weight", float("nan")),
+        filled("state/mind/working/theta", float("inf")),
+    ],
+)
+def test_invalid_content_is_an_error(tmp_path: Path, change: Callable[[Tensors, About], object]) -> None:
+    path = rewritten(tmp_path / "model", change)
+    with pytest.raises(UsageError, match="invalid content"):
+        LifelongClassifier.load(path, device="cpu")
+
+
+@pytest.mark.parametrize("labels", [[True, False], np.array([True, False])])
+def test_true_is_not_the_class_1(labels: Any) -> None:
+    model = LifelongClassifier(2, "er", buffer=5, settings={"epochs": 1}, device="cpu")
+    with pytest.raises(UsageError, match="label True is not one of the 2 classes"):
+        model.partial_fit(np.eye(2, 8, dtype=np.float32), labels)
+    with pytest.raises(UsageError, match="invalid classes"):
+        LifelongClassifier(labels)
