@@ -86,7 +86,7 @@ def test_a_claim_renders_nothing_and_fails_where_it_does_not_hold(root: Path) ->
         render(root, text.replace("SEEDS", "3"), "page")
 
 
-def test_documents_lie_as_their_templates_do(root: Path) -> None:
+def test_templates_mirror_the_paths_of_their_documents(root: Path) -> None:
     folder = root / TEMPLATES / "docs"
     folder.mkdir(parents=True)
     (folder / "page.md.jinja").write_text('# {{ runs("s-cifar10", "er", 200).mean }}\n')

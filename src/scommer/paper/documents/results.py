@@ -71,7 +71,7 @@ def _choices(records: Sequence[Record]) -> str:
 
 
 def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> str:
-    """Accuracy of a memory with these statistics; those that it answers with are scored under its own name."""
+    """Accuracy of a memory with these statistics; its own choice is scored under its plain name."""
     views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
     return mean_std(values) if values else "–"
