@@ -25,10 +25,7 @@ def test_where_there_are_no_runs_it_is_said(
         code, _, err = call(capsys, *command)
         assert (code, "name another folder with --runs" in err) == (2, True)
     call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", "mine")
-    assert (
-        "scommer results --runs mine > docs/results.md` from the records in `mine/`"
-        in call(capsys, "results", "--runs", "mine")[1]
-    )
+    assert "`scommer results --runs mine`" in call(capsys, "results", "--runs", "mine")[1]
 
 
 def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
