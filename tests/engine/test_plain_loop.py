@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plain import PLAIN, SCoMMER
+from plain import PLAIN, SCoMMER, flat
 
 from scommer import Experiment, Stream, class_il
 from scommer.data import load
@@ -55,9 +55,8 @@ def close(found: Any, expected: Any, tolerance: float = 2e-4) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_learner_leaves_what_a_plain_loop_leaves(method: str, stream: Stream) -> None:
-    plain = PLAIN[method](
-        stream, SEED, BUFFER, **{k: v for k, v in SHARED.items() if k != "network"}, **OWN.get(method, {})
-    )
+    numbers = {k: v for k, v in SHARED.items() if k != "network"} | OWN.get(method, {})
+    plain: Any = PLAIN[method](stream, SEED, BUFFER, **numbers)
     plain.learn()
     learner = trained(method, stream)
     memories = learner.memories
@@ -67,11 +66,9 @@ def test_a_learner_leaves_what_a_plain_loop_leaves(method: str, stream: Stream) 
     scores = np.stack([row.class_il for row in learner.scores[learner.method.inference]])
     close(scores, plain.matrix)
     if memories.episodic:
-        kept = [
-            memories.episodic.fields[name][:BUFFER] for name in ("x", "y", "logits") if name in memories.episodic.fields
-        ]
-        for found, column in zip(kept, zip(*plain.buffer.rows, strict=True), strict=True):
-            close(found, torch.stack(column))
+        fields = memories.episodic.fields
+        for found, column in zip(fields.values(), zip(*plain.buffer.rows, strict=True), strict=True):
+            close(found[:BUFFER], torch.stack(column))
     if method == "cls-er":
         for name, average in plain.slow.items():
             close(memories.long_term[name].weights.theta, average.net.vector())
@@ -88,9 +85,5 @@ def test_a_learner_leaves_what_a_plain_loop_leaves(method: str, stream: Stream) 
         close(memories.long_term["teacher"].weights.theta, plain.teacher.vector())
         assert memories.state["old"].nonzero().flatten().tolist() == plain.old
     if method == "ewc":
-        close(
-            memories.state["anchor"],
-            torch.cat(
-                [a.permute(0, 2, 3, 1).flatten() if a.dim() == 4 else a.flatten() for a in plain.anchor.values()]
-            ),
-        )
+        close(memories.state["anchor"], flat(plain.anchor))
+        close(memories.state["fisher"], flat(plain.fisher))
