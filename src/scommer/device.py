@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name
 
 Precision = Literal["bf16", "tf32", "fp32"]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
@@ -62,8 +62,8 @@ def device_facts(device: torch.device) -> dict[str, Any]:
 def choose_precision(wanted: str | None, device: torch.device) -> Precision:
     """The precision of convolutions asked for, or the fastest that is good enough: bf16 on a GPU that has it."""
     names = get_args(Precision)
-    if wanted not in (None, *names):
-        raise unknown("precision", str(wanted), names)
+    if wanted is not None:
+        check_name("precision", wanted, names)
     gpu = device.type == "cuda"
     if wanted not in (None, "fp32") and not gpu:  # bf16 kills the process on some virtual machines
         raise UsageError(f"{wanted} is for GPUs: give --precision fp32")

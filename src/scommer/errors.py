@@ -1,8 +1,11 @@
-"""The two ways a command fails: the user can mend the input, or the run itself broke."""
+"""The errors and warnings that users see, and the checks that raise them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from math import inf
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class ScommerError(Exception):
@@ -12,7 +15,7 @@ class ScommerError(Exception):
 
 
 class UsageError(ScommerError):
-    """Input that cannot be used as given (exit code 2)."""
+    """Invalid input (exit code 2)."""
 
     exit_code = 2
 
@@ -22,27 +25,35 @@ class DataNotFound(UsageError):
 
 
 class RunError(ScommerError):
-    """A run that could not go on (exit code 1)."""
+    """A run that cannot continue (exit code 1)."""
 
 
 class RunWarning(UserWarning):
-    """Something that a run goes on without, and its user should know."""
+    """Something the user should know that does not stop a run."""
 
 
-def unknown(kind: str, given: object, known: Iterable[str]) -> UsageError:
-    """An error for a name that is not known, with the nearest one that is."""
+def check_name(kind: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that is not known, and suggest the nearest one that is."""
+    if name in known:
+        return
     names = sorted(known)
-    near = get_close_matches(str(given), names, n=1)
-    alike = near and not near[0].isdigit()  # digits that numbers share mean nothing
+    near = get_close_matches(str(name), names, n=1)
+    alike = near and not near[0].isdigit()  # numbers that share digits are not alike
     hint = f"did you mean '{near[0]}'?" if alike else f"known: {', '.join(names)}"
-    return UsageError(f"unknown {kind} '{given}': {hint}")
+    raise UsageError(f"unknown {kind} '{name}': {hint}")
+
+
+def lookup(kind: str, name: str, registry: Mapping[str, T]) -> T:
+    """Return the entry called `name`, or refuse the name as `check_name` does."""
+    check_name(kind, name, registry)
+    return registry[name]
 
 
 def within(settings: object, low: float, high: float, *names: str) -> None:
-    """Checks that these settings, numbers or lists of them, lie from low to high."""
+    """Check that these settings, each a number or a list of numbers, are between low and high."""
     for name in names:
         value = getattr(settings, name)
         for number in value if isinstance(value, Sequence) else (value,):
             if not low <= number <= high:
                 expected = f"at least {low:g}" if high == inf else f"from {low:g} to {high:g}"
-                raise UsageError(f"{name} = {number:g} is impossible: give a number {expected}")
+                raise UsageError(f"{name} = {number:g} is invalid: expected a number {expected}")

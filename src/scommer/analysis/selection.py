@@ -5,7 +5,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name
 from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.record import Record, find
@@ -84,8 +84,7 @@ def _select(found: dict[Path, Record], condition: str, where: str, known: set[st
         raise UsageError(f"'@{condition}' is not a condition: write @name=value, or @preset")
     else:
         name, value = parse(condition)
-        if name not in known:
-            raise unknown("setting of these runs", name, known)
+        check_name("setting of these runs", name, known)
         held = {folder: facts[name] for folder, r in found.items() if name in (facts := _facts(r))}
         text = condition.partition("=")[2].strip()  # a name may look like a number
         chosen = {folder: found[folder] for folder, v in held.items() if _same(v, value) or v == text}

@@ -16,15 +16,14 @@ def get(
 
     from scommer.data import data_root
     from scommer.data.fetch import SOURCES, fetch
-    from scommer.errors import unknown
+    from scommer.errors import lookup
 
-    if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
+    source = lookup("data set", name, SOURCES)
     bar = Progress(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console)
     with bar:
         row = bar.add_task(name, total=None)
         folder = fetch(
-            SOURCES[name],
+            source,
             data_root(data),
             progress=lambda done, total: bar.update(row, completed=done, total=total),
         )

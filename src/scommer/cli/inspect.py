@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from scommer.cli.common import DeviceOption, PrecisionOption, console
-from scommer.errors import UsageError
+from scommer.errors import UsageError, check_name
 
 if TYPE_CHECKING:
     from scommer.runs.record import Record
@@ -29,20 +29,18 @@ def list_(
     """List streams, methods and presets; with a STREAM, its settings."""
     from inspect import signature
 
-    from scommer.errors import unknown
     from scommer.methods import METHODS
     from scommer.runs import presets
     from scommer.runs.settings import as_dict, written
     from scommer.streams import STREAMS
 
-    if method is not None and method not in METHODS:
-        raise unknown("method", method, METHODS)
+    if method is not None:
+        check_name("method", method, METHODS)
     given = {"--method": method, "--buffer": buffer, "--variant": variant}
     if stream is None and (asked := " ".join(f"{name} {value}" for name, value in given.items() if value is not None)):
         raise UsageError(f"settings are of a stream: name one, as in `scommer list s-cifar10 {asked}`")
     if stream is not None:
-        if stream not in STREAMS:
-            raise unknown("stream", stream, STREAMS)
+        check_name("stream", stream, STREAMS)
         buffer, variant = 200 if buffer is None else buffer, variant or "official"
         for name in [method] if method else METHODS:
             made, training = presets.resolve(stream, name, buffer, variant)
@@ -200,12 +198,10 @@ def table(
     Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
     standard deviations (where it gives any) and, where there are several seeds, than two of our own.
     """
-    from scommer.errors import unknown
     from scommer.paper import tables
 
     forms = {"markdown": tables.as_markdown, "csv": tables.as_csv, "latex": tables.as_latex}
-    if form not in (*forms, "terminal"):
-        raise unknown("form", form, (*forms, "terminal"))
+    check_name("form", form, (*forms, "terminal"))
     rows = tables.entries(name, _records(runs))
     rows = [e for e in rows if e.ours] if only_done else rows
     if not rows:
@@ -263,11 +259,9 @@ def bench(
 
     from scommer.bench.timing import COHORTS, bench as measure
     from scommer.device import choose_device, choose_precision, kept_memory
-    from scommer.errors import unknown
     from scommer.methods import METHODS
 
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    check_name("method", method, METHODS)
     where = choose_device(device)
     exact = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")

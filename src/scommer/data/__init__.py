@@ -9,7 +9,7 @@ from scommer.data.cifar import load_cifar
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.digits import load_digits
 from scommer.data.folder import from_folder
-from scommer.errors import unknown
+from scommer.errors import lookup
 
 __all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "from_folder", "load"]
 
@@ -31,6 +31,4 @@ def data_root(given: Path | None = None) -> Path:
 
 def load(name: str, root: Path | None = None) -> Dataset:
     """Return the data set `name`, from its files below `root` if it has any."""
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    return DATASETS[name](data_root(root))
+    return lookup("data set", name, DATASETS)(data_root(root))

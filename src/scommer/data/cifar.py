@@ -8,7 +8,7 @@ import numpy as np
 
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.fetch import SOURCES, md5_of
-from scommer.errors import DataNotFound, UsageError, unknown
+from scommer.errors import DataNotFound, UsageError, check_name
 
 # Published md5 sums of the training files, then the test file, then the file of class names.
 MD5 = {
@@ -37,8 +37,7 @@ NUMERIC_DTYPES = {"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f
 
 def load_cifar(name: str, root: Path) -> Dataset:
     """Return the data set `name` from its folder below `root`. All md5 sums are checked before any file is read."""
-    if name not in MD5:
-        raise unknown("CIFAR data set", name, MD5)
+    check_name("CIFAR data set", name, MD5)
     folder = root / SOURCES[name].folder
     _check_files(name, folder)
     *train, test, meta = (read_pickle(folder / file) for file in MD5[name])

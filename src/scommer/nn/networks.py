@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, lookup
 from scommer.nn.layers import RELU, Activation, BatchNorm, Conv, LayerOutput, Linear, Parts
 from scommer.nn.sparse_coding import Threshold, num_winners, per_stage
 
@@ -187,9 +187,7 @@ def build(
     threshold: Threshold = "k",
 ) -> nn.Module:
     """Build a network by name and initialise it with draws from `generator`."""
-    if name not in NETWORKS:
-        raise unknown("network", name, NETWORKS)
-    kind = NETWORKS[name]
+    kind = lookup("network", name, NETWORKS)
     with torch.device("meta"):  # draws nothing from the global generator
         network = kind.make(
             image_shape, classes, width=width or kind.width, depth=depth or kind.depth, stages=stages or kind.stages,

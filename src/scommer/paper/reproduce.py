@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from scommer.errors import DataNotFound, RunError, UsageError, unknown
+from scommer.errors import DataNotFound, RunError, UsageError, check_name
 from scommer.methods import METHODS
 from scommer.paper import tables
 from scommer.runs.experiment import Experiment, prepare
@@ -72,8 +72,7 @@ def _part(
 ) -> list[Experiment]:
     there = {of(e) for e in needed}
     for name in chosen:
-        if name not in there:
-            raise unknown(f"{what} for this part of the table", name, there)
+        check_name(f"{what} for this part of the table", name, there)
     return [e for e in needed if not chosen or of(e) in chosen]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from scommer.analysis.summary import SETTINGS, spread
-from scommer.errors import unknown
+from scommer.errors import check_name
 from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment
@@ -70,8 +70,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
     A run belongs to a number if its settings are exactly the preset's of that cell with the row's changes,
     and it was scored on the test images.
     """
-    if table not in TABLES:
-        raise unknown("table", table, TABLES)
+    check_name("table", table, TABLES)
     numbers, records = paper_numbers()[table], list(records)
     made = []
     for row in numbers["rows"]:
@@ -99,8 +98,7 @@ def _published(value: Sequence[float]) -> tuple[float, float | None]:
 
 def experiments(table: str, seeds: Iterable[int]) -> list[Experiment]:
     """The runs that a table is drawn from, each once."""
-    if table not in TABLES:
-        raise unknown("table", table, TABLES)
+    check_name("table", table, TABLES)
     numbers, seeds = paper_numbers()[table], list(seeds)
     needed: dict[str, Experiment] = {}
     for row in numbers["rows"]:

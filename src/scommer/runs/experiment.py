@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from scommer import streams
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs import presets
@@ -98,9 +98,9 @@ def prepare(
 ) -> Plan:
     """Looks up all settings first, then the data: a wrong name costs no time. `loaded` streams are shared."""
     e = experiment
-    if isinstance(e.stream, str) and e.stream not in streams.STREAMS:
-        raise unknown("stream", e.stream, streams.STREAMS)
-    if not isinstance(e.stream, str) and e.validation:
+    if isinstance(e.stream, str):
+        check_name("stream", e.stream, streams.STREAMS)
+    elif e.validation:
         raise UsageError("a stream of your own holds out images when it is made: class_il(..., validation=0.1)")
     method, training = check(e)
     stream = _load(e.stream, e.validation, data, loaded) if isinstance(e.stream, str) else e.stream
@@ -114,9 +114,7 @@ def prepare(
 
 def check(e: Experiment) -> tuple[Method, Training]:
     """The method and its training, as far as they are known without data; an error where they cannot be."""
-    if e.method not in METHODS:
-        raise unknown("method", e.method, METHODS)
-    if e.buffer < 1 and METHODS[e.method].draws:
+    if lookup("method", e.method, METHODS).draws and e.buffer < 1:
         raise UsageError(f"a buffer of {e.buffer} holds nothing to replay: give at least 1 (or --method sgd)")
     name = e.stream if isinstance(e.stream, str) else presets.DEFAULT
     return presets.resolve(name, e.method, e.buffer, e.variant, e.settings)

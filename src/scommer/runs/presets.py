@@ -7,12 +7,11 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from scommer.errors import unknown
+from scommer.errors import check_name, lookup
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs.settings import as_dict, coerce, setting_types
 
-VARIANTS = ("official", "paper")
 DEFAULT = "default"  # the presets of a stream that has none of its own
 
 
@@ -24,10 +23,8 @@ def presets() -> dict[str, Any]:
 
 def preset(stream: str, method: str, buffer: int, variant: str = "official") -> dict[str, Any]:
     """The settings that the presets hold for a cell."""
-    if variant not in VARIANTS:
-        raise unknown("variant", variant, VARIANTS)
     tables = presets()
-    found = dict(tables["variant"][variant].get(method, {}))
+    found = dict(lookup("variant", variant, tables["variant"]).get(method, {}))
     for name in _lineage(stream):
         found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k != "like"}
     return found | _of_cell(stream, method, buffer)
@@ -78,13 +75,10 @@ def resolve(
     overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Method, Training]:
     """A method and its training: the presets' settings, then the overrides."""
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    kinds: list[type] = [METHODS[method], Training]
+    kinds: list[type] = [lookup("method", method, METHODS), Training]
     types_of = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
     for name in {**_of_cell(stream, method, buffer), **overrides}:
-        if name not in types_of:
-            raise unknown(f"setting of {method}", name, types_of)
+        check_name(f"setting of {method}", name, types_of)
     given = {**preset(stream, method, buffer, variant), **overrides}
     chosen: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, value in given.items():

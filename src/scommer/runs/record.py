@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, lookup
 from scommer.files import write_atomically
 
 FORMAT = 1
@@ -51,12 +51,8 @@ class Record:
         return found
 
     def _of(self, values: Mapping[str, Mapping[str, Any]], memory: str | None, setting: str) -> Any:
-        of_memory = values.get(memory or self.inference)
-        if of_memory is None:
-            raise unknown(f"memory of {self.name}", memory or self.inference, values)
-        if setting not in of_memory:
-            raise unknown(f"setting of {self.name}", setting, of_memory)
-        return of_memory[setting]
+        of_memory = lookup(f"memory of {self.name}", memory or self.inference, values)
+        return lookup(f"setting of {self.name}", setting, of_memory)
 
     @property
     def step_ms(self) -> float:

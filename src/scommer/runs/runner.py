@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from scommer.device import choose_device, choose_precision, kept_memory
-from scommer.errors import RunError, ScommerError, UsageError, unknown
+from scommer.errors import RunError, ScommerError, UsageError, check_name
 from scommer.provenance import sources
 from scommer.runs import checkpoint
 from scommer.runs.experiment import Experiment, prepare
@@ -76,8 +76,8 @@ def run_together(
     for e in experiments:
         if not isinstance(e, Experiment):
             raise UsageError(f"a {type(e).__name__} is no experiment: give one, as in Experiment('s-digits')")
-    if log and log not in LOGS:
-        raise unknown("log", log, LOGS)
+    if log:
+        check_name("log", log, LOGS)
     check_minutes(minutes)
     if not checkpoint_seconds >= 0:
         raise UsageError(f"checkpoint_seconds = {checkpoint_seconds:g} is impossible: give 0 or more")

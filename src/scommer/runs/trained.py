@@ -13,7 +13,7 @@ from scommer.data.dataset import Array, Layout, as_nchw
 from scommer.device import choose_device
 from scommer.engine.augment import Augment
 from scommer.engine.evaluate import at_once
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS
 from scommer.nn import networks
 from scommer.runs.record import Record
@@ -71,8 +71,7 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
         raise UsageError(f"cannot read {path} ({e}): run it again with --fresh --save-weights") from e
     memories = sorted({name.split(".", 1)[0] for name in tensors})
     name = memory or record.inference
-    if name not in memories:
-        raise unknown("memory", name, memories)
+    check_name("memory", name, memories)
     weights = under(f"{name}.", tensors)
     stream = record.stream
     made = trained(
@@ -96,9 +95,7 @@ def trained(
     device: torch.device | str,
 ) -> Trained:
     """A network of a method with these settings, with these parameters and statistics, by name."""
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    kind = METHODS[method]
+    kind = lookup("method", method, METHODS)
     own = {name: settings[name] for name in setting_types(kind) if name in settings}
     sparse = kind(**own).network_settings()
     size = {k: settings[k] for k in ("width", "depth", "stages")}

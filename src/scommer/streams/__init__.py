@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from scommer import data
-from scommer.errors import unknown
+from scommer.errors import lookup
 from scommer.streams.class_il import class_il
 from scommer.streams.gcil import gcil
 from scommer.streams.stream import Stream, Task
@@ -24,9 +24,7 @@ STREAMS: dict[str, tuple[str, Callable[..., Stream]]] = {
 
 def load(name: str, root: Path | None = None, validation: float = 0.0) -> Stream:
     """Return the stream `name`; its data set is below `root`."""
-    if name not in STREAMS:
-        raise unknown("stream", name, STREAMS)
-    dataset, make = STREAMS[name]
+    dataset, make = lookup("stream", name, STREAMS)
     return make(data.load(dataset, root), validation=validation, name=name)
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name
 from scommer.streams.stream import DatasetLike, Order, Stream, Task, as_dataset, class_order, indices_of_classes
 
 MAX_TRIES = 10_000  # at drawing the labels of a task so that each chosen class occurs
@@ -35,8 +35,7 @@ def gcil(
             f"invalid tasks = {tasks}, samples = {samples}, max_classes = {max_classes} or decay = {decay}: "
             "give at least 1 for the first three, and a decay above 0 and up to 1"
         )
-    if weights not in ("uniform", "longtail"):
-        raise unknown("weights", weights, ("uniform", "longtail"))
+    check_name("weights", weights, ("uniform", "longtail"))
     data = as_dataset(source, validation)
     position = np.argsort(class_order(order, data.num_classes, seed))  # of each class in the order
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scommer.data import Dataset, from_arrays
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name
 
 Kind = Literal["class-il", "gcil"]
 
@@ -55,8 +55,7 @@ class Stream:
     validation: float = 0.0  # share of the training images that replaces the test images
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise unknown("kind of stream", self.kind, get_args(Kind))
+        check_name("kind of stream", self.kind, get_args(Kind))
         if not isinstance(self.data, Dataset):
             raise UsageError(
                 f"the data of a stream is a {type(self.data).__name__}: give a Dataset, for example made by from_arrays"
@@ -174,8 +173,7 @@ Order = Sequence[int] | Literal["given", "shuffled"]
 def class_order(order: Order, classes: int, seed: int) -> np.ndarray:
     """Return the order of classes: by label, as listed, or shuffled by `seed`."""
     if isinstance(order, str):
-        if order not in ("given", "shuffled"):
-            raise unknown("class order", order, ("given", "shuffled"))
+        check_name("class order", order, ("given", "shuffled"))
         return np.arange(classes) if order == "given" else np.random.default_rng(seed).permutation(classes)
     try:
         listed = np.array([index(c) for c in order])

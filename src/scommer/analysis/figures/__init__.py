@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from scommer.analysis.figures import codes, history, matrices, recency, scores, stability, style, tasks
 from scommer.analysis.groups import Group, groups
-from scommer.errors import UsageError, unknown
+from scommer.errors import UsageError, check_name
 from scommer.runs.record import Record
 
 FIGURES: dict[str, Callable[[Sequence[Group]], Figure]] = {
@@ -42,8 +42,7 @@ HASHED = re.compile(rb'(?<=[#"])[A-Za-z]\w*?[0-9a-f]{10}(?=["\)])')  # a name of
 
 def check(name: str, path: Path) -> None:
     """Whether there is such a figure and such a kind of file."""
-    if name not in FIGURES:
-        raise unknown("figure", name, FIGURES)
+    check_name("figure", name, FIGURES)
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"cannot write '{path}': give a name that ends in {', '.join(ENDINGS)}")
 
