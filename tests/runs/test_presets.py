@@ -301,3 +301,59 @@ def test_every_table_of_the_presets_is_of_a_known_variant_stream_method_and_buff
         assert set(methods) <= set(METHODS)
         for cell in methods.values():
             assert all(name.isdigit() for name, value in cell.items() if isinstance(value, dict))
+
+
+# --- presets of others
+
+
+@pytest.fixture
+def own_copy(monkeypatch):
+    copy = deepcopy(presets.presets())
+    monkeypatch.setattr(presets, "presets", lambda: copy)
+
+
+@pytest.mark.usefixtures("own_copy")
+@pytest.mark.parametrize("as_text", [True, False])
+def test_registered_presets_are_looked_up_like_the_others(as_text):
+    before = settings("s-cifar10", buffer=500)
+    text = """
+[stream.s-mine]
+like = "s-cifar10"
+epochs = 7
+[cell.s-mine.er.200]
+lr = 0.25
+[cell.s-cifar10.scommer]
+gamma = 0.3
+[variant.official.er]
+replay = 64
+"""
+    presets.register(text if as_text else tomllib.loads(text))
+    expect(settings("s-mine", "er", 200), {"epochs": 7, "lr": 0.25, "replay": 64, "network": "resnet18", "pad": 4})
+    assert settings("s-mine", "er", 200, variant="paper")["replay"] == 32
+    assert presets.buffers("s-mine", "er") == "200"
+    assert settings("s-cifar10", buffer=500) == before | {"gamma": 0.3}  # what was known stays
+
+
+@pytest.mark.usefixtures("own_copy")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("lr = ", "not TOML"),
+        ("[cells.s-digits.er]\nlr = 1", "unknown table of presets 'cells': did you mean 'cell'"),
+        ("[variant.offical.er]\nlr = 1", "unknown variant 'offical': did you mean 'official'"),
+        ("stream = 3", r"\[stream\] of these presets is 3: expected tables, such as \[stream\.NAME\]"),
+        ({"cell": {"s-digits": 3}}, r"expected tables, such as \[cell\.NAME\]"),
+    ],
+)
+def test_what_is_no_preset_is_refused_and_changes_nothing(wrong, message):
+    before = deepcopy(presets.presets())
+    with pytest.raises(UsageError, match=message):
+        presets.register(wrong)
+    assert presets.presets() == before
+
+
+@pytest.mark.usefixtures("own_copy")
+def test_a_registered_preset_with_a_wrong_setting_is_refused_when_it_is_used():
+    presets.register({"cell": {"s-digits": {"er": {"epoch": 3}}}})
+    with pytest.raises(UsageError, match="unknown setting of er 'epoch'"):
+        settings("s-digits", "er")

@@ -3,6 +3,7 @@
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import Console
 from scommer import __version__
 from scommer.cli import analyse, data, inspect, predict, train
 from scommer.cli.common import console
+from scommer.cli.plugins import with_plugins
 from scommer.errors import RunWarning, ScommerError, UsageError
 
 app = typer.Typer(
@@ -24,14 +26,14 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, and getting them.")
 app.add_typer(data_app, name="data")
-for command in (
+COMMANDS: tuple[Callable[..., None], ...] = (
     train.run, predict.predict, train.demo, train.reproduce, inspect.show, inspect.table,
-    inspect.results, analyse.figure, analyse.compare, analyse.report, inspect.bench,
-):  # fmt: skip
-    app.command()(command)
-app.command("list")(inspect.list_)
-data_app.command()(data.get)
-data_app.command()(data.where)
+    inspect.results, analyse.figure, analyse.compare, analyse.report, inspect.bench, inspect.list_,
+)  # fmt: skip
+DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)
+for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
+    for command in commands:
+        group.command(command.__name__.rstrip("_"))(with_plugins(command))  # list_ is Python's list otherwise
 
 
 LISTS = ("--seeds", "--cohorts")

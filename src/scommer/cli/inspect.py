@@ -59,6 +59,7 @@ def list_(
     streams = Table("stream", "data", "tasks", title="Streams", title_justify="left")
     for name, (source, make) in STREAMS.items():
         tasks = signature(make).parameters.get("tasks")
+        source = source if isinstance(source, str) else getattr(source, "__name__", "–")
         streams.add_row(name, source, "–" if tasks is None or tasks.default is tasks.empty else str(tasks.default))
     console.print(streams)
     methods = Table("method", "what it does", title="Methods", title_justify="left")

@@ -11,18 +11,24 @@ from scommer.methods.joint import Joint
 from scommer.methods.lwf import LwF
 from scommer.methods.scommer import SCoMMER
 from scommer.methods.sgd import SGD
+from scommer.registry import Registry
 
-METHODS: dict[str, type[Method]] = {
-    "sgd": SGD,
-    "joint": Joint,
-    "ewc": EWC,
-    "lwf": LwF,
-    "agem": AGEM,
-    "er": ER,
-    "er-ace": ERACE,
-    "der++": DERpp,
-    "cls-er": CLSER,
-    "scommer": SCoMMER,
-}
+METHODS: Registry[type[Method]] = Registry(
+    "scommer.methods",
+    "a subclass of Method",
+    lambda entry: isinstance(entry, type) and issubclass(entry, Method),
+    {
+        "sgd": SGD,
+        "joint": Joint,
+        "ewc": EWC,
+        "lwf": LwF,
+        "agem": AGEM,
+        "er": ER,
+        "er-ace": ERACE,
+        "der++": DERpp,
+        "cls-er": CLSER,
+        "scommer": SCoMMER,
+    },
+)
 
 __all__ = ["METHODS", "Batch", "Memories", "MemoryFactory", "Method", "Outcome", "TaskImages", "View"]

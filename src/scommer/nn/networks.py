@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from scommer.errors import UsageError, lookup
 from scommer.nn.layers import RELU, Activation, BatchNorm, Conv, LayerOutput, Linear, Parts
 from scommer.nn.sparse_coding import Threshold, num_winners, per_stage
+from scommer.registry import Registry
 
 Keep = Sequence[Tensor | None] | None  # for each stage a dropout mask [B, N] of 0 and 1, or None
 
@@ -170,7 +171,12 @@ def _mlp(image_shape: tuple[int, int, int], classes: int, depth: int, activate: 
     return MLP(math.prod(image_shape), classes, **settings)
 
 
-NETWORKS = {"resnet18": Kind(_resnet, 64, 2, 4), "small": Kind(_resnet, 16, 1, 2), "mlp": Kind(_mlp, 256, 1, 2)}
+NETWORKS: Registry[Kind] = Registry(
+    "scommer.networks",
+    "a Kind",
+    lambda entry: isinstance(entry, Kind),
+    {"resnet18": Kind(_resnet, 64, 2, 4), "small": Kind(_resnet, 16, 1, 2), "mlp": Kind(_mlp, 256, 1, 2)},
+)
 
 
 def build(

@@ -7,7 +7,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from scommer.errors import check_name, lookup
+from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs.settings import as_dict, coerce, setting_types
@@ -19,6 +19,36 @@ DEFAULT = "default"  # the presets of a stream that has none of its own
 def presets() -> dict[str, Any]:
     """The tables of presets.toml."""
     return tomllib.loads((files("scommer.runs") / "presets.toml").read_text())
+
+
+def register(more: str | Mapping[str, Any]) -> None:
+    """Add presets in the form of presets.toml, as text or as a dictionary; a value that is given again wins.
+
+    `register({"cell": {"s-cifar10": {"mine": {"lr": 0.03}}}})` is for a method "mine" on S-CIFAR10. A table of a new
+    stream must set all that would otherwise follow its images: network, mean and std.
+    """
+    try:
+        tables = tomllib.loads(more) if isinstance(more, str) else more
+    except tomllib.TOMLDecodeError as e:
+        raise UsageError(f"these presets are not TOML: {e}") from None
+    known = presets()
+    for kind, table in tables.items():
+        check_name("table of presets", kind, known)
+        if not isinstance(table, Mapping) or not all(isinstance(t, Mapping) for t in table.values()):
+            raise UsageError(f"[{kind}] of these presets is {table!r}: expected tables, such as [{kind}.NAME]")
+    for name in tables.get("variant", ()):
+        check_name("variant", name, known["variant"])
+    _merge(known, tables)
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, Mapping):
+            if not isinstance(into.get(name), dict):
+                into[name] = {}
+            _merge(into[name], value)
+        else:
+            into[name] = value
 
 
 def preset(stream: str, method: str, buffer: int, variant: str = "official") -> dict[str, Any]:
