@@ -19,8 +19,8 @@ from torch import Tensor
 from scommer.data import load
 from scommer.engine.learner import Learner, Moment
 from scommer.runs.experiment import Experiment, Plan
+from scommer.runs.progress import Watch
 from scommer.runs.record import Record
-from scommer.runs.run import Watch
 from scommer.runs.runner import run, run_together
 
 pytestmark = pytest.mark.long

@@ -12,7 +12,7 @@ import pytest
 from scommer import Experiment, Record, run
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.methods.er import ER
-from scommer.runs.run import Watch
+from scommer.runs.progress import Watch
 from scommer.runs.runner import Failed, Interrupted, run_together
 
 QUICK = {"epochs": 2, "width": 4}
@@ -203,20 +203,6 @@ def test_without_a_watch_warnings_are_pythons() -> None:
     short = Experiment("s-digits", "scommer", 20, settings={**QUICK, "epochs": 1, "warmup": 3})
     with pytest.raises(RunWarning, match="end within the warm-up"):
         run(short)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"minutes": 0.0}, "minutes = 0 is impossible"),
-        ({"minutes": float("nan")}, "minutes = nan is impossible"),
-        ({"checkpoint_seconds": -1.0}, "checkpoint_seconds = -1 is impossible"),
-        ({"weights": True}, "weights are kept in the run's folder"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        run(Experiment("s-digits", "sgd", settings=QUICK), **wrong)
 
 
 def test_a_name_is_no_experiment() -> None:

@@ -22,7 +22,7 @@ from scommer import Experiment, LifelongClassifier, Stream, load_trained, run
 from scommer.engine.learner import Learner, Moment
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.runs.experiment import Plan
-from scommer.runs.run import Watch
+from scommer.runs.progress import Watch
 from scommer.runs.trained import under
 
 

@@ -1,6 +1,7 @@
 """A table is filled run by run, over several sittings."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,11 +13,13 @@ from scommer.errors import UsageError
 from scommer.paper import tables
 from scommer.paper.reproduce import Wanted, cohorts, pace, run_missing, wanted
 from scommer.runs.experiment import Plan
+from scommer.runs.options import RunOptions
+from scommer.runs.progress import Watch
 from scommer.runs.record import Record, find
-from scommer.runs.run import Watch
 from scommer.runs.runner import TimeUp
 
 QUICK = {"epochs": 1, "width": 4}
+CPU = RunOptions(device="cpu")
 
 
 @pytest.fixture
@@ -51,11 +54,11 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
         ("sgd", 0, False), ("er", 0, False), ("sgd", 1, True), ("er", 1, False),
     ]  # fmt: skip
     assert all(w.steps == 44 for w in todo)  # 1,437 training images in five tasks of 32 a step
-    assert run_missing(todo, tmp_path, together=2, device="cpu") == 3
+    assert run_missing(todo, tmp_path, CPU, together=2) == 3
     assert len(find(tmp_path)) == 4
     again = wanted("main", [0, 1], tmp_path)
     assert all(w.done for w in again)
-    assert run_missing(again, tmp_path) == 0
+    assert run_missing(again, tmp_path, CPU) == 0
     records = [Record.load(folder) for folder in find(tmp_path)]
     assert sorted(r.times["together"] for r in records) == [1, 1, 2, 2]
     here = records[0].device["name"]
@@ -90,9 +93,7 @@ def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp
 def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> None:
     todo = wanted("main", [0], tmp_path)
     said: list[str] = []
-    with pytest.raises(UsageError, match="minutes = -1 is impossible"):
-        run_missing(todo, tmp_path, minutes=-1)
-    assert run_missing(todo, tmp_path, minutes=0.0005, device="cpu", say=said.append) == 0
+    assert run_missing(todo, tmp_path, replace(CPU, minutes=0.0005), say=said.append) == 0
     assert len(said) == 1
     assert said[0].startswith("time is up")
     assert list(tmp_path.rglob("checkpoint-*"))
@@ -104,7 +105,7 @@ def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> No
     for content, left in (('{"saved": 30}', 14), ("{", 44), ("[]", 44), ('{"saved": "?"}', 44), ("{}", 44)):
         told.write_text(content)  # damaged, it counts as nothing saved: the checkpoint itself is what is taken up
         assert left in [w.left for w in wanted("main", [0], tmp_path)]
-    assert run_missing(begun, tmp_path, device="cpu") == 2
+    assert run_missing(begun, tmp_path, CPU) == 2
     alone = run(Experiment("s-digits", "er", 20, settings=QUICK))
     (record,) = (r for r in (tables.Record.load(f) for f in find(tmp_path)) if r.experiment["method"] == "er")
     assert record.matrices == alone.matrices
@@ -117,7 +118,7 @@ def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
 
     assert chosen(methods=["er"]) == chosen(buffers=[20]) == [("er", 0), ("er", 1)]  # SGD has no buffer
     assert chosen(streams=["s-digits"], methods=["er", "sgd"]) == chosen()
-    assert run_missing(wanted("main", [1], tmp_path, methods=["er"]), tmp_path, device="cpu") == 1
+    assert run_missing(wanted("main", [1], tmp_path, methods=["er"]), tmp_path, CPU) == 1
     (record,) = (Record.load(folder) for folder in find(tmp_path))
     assert (record.experiment["method"], record.experiment["seed"]) == ("er", 1)
     with pytest.raises(UsageError, match="sgd has no buffer"):
@@ -165,7 +166,7 @@ def test_cohorts_are_what_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         def begin(self, plan: Plan, learner: Learner, together: int) -> None:
             self.seen.append((learner.steps[1], together))
 
-    assert run_missing(wanted("main", [0], tmp_path), tmp_path, together=2, device="cpu", watch=Begun()) == 4
+    assert run_missing(wanted("main", [0], tmp_path), tmp_path, replace(CPU, watch=Begun()), together=2) == 4
     assert Begun.seen == [(44, 2), (88, 2)]
 
 
@@ -186,6 +187,6 @@ def test_a_run_that_fails_alone_does_not_keep_the_next_from_running(
     numbers: dict[str, Any] = {"main": {"source": "made up", "columns": ["s-digits/class_il"], "rows": rows}}
     monkeypatch.setattr(tables, "paper_numbers", lambda: numbers)
     said: list[str] = []
-    assert run_missing(wanted("main", [0], tmp_path), tmp_path, together=1, device="cpu", say=said.append) == 1
+    assert run_missing(wanted("main", [0], tmp_path), tmp_path, CPU, together=1, say=said.append) == 1
     assert len(said) == 1
     assert "the loss became" in said[0]

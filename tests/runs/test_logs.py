@@ -11,8 +11,8 @@ from scommer import Experiment, run
 from scommer.engine.learner import Learner, Moment
 from scommer.errors import UsageError
 from scommer.runs.logs import open_log
+from scommer.runs.progress import Watch
 from scommer.runs.record import Record
-from scommer.runs.run import Watch
 from scommer.runs.runner import Interrupted
 
 QUICK = Experiment("s-digits", "er", 30, settings={"epochs": 2, "network": "mlp", "width": 16})

@@ -105,10 +105,15 @@ def run(
     from scommer.analysis.summary import matrix_table, seeds_table, summary_table
     from scommer.runs import runner
     from scommer.runs.experiment import Experiment
+    from scommer.runs.options import RunOptions
     from scommer.runs.progress import watch_for
     from scommer.runs.settings import parse
     from scommer.streams import STREAMS, Stream
 
+    options = RunOptions(
+        out=out, data=data, device=device, watch=watch_for(console), checkpoint_seconds=checkpoint_seconds,
+        weights=save_weights, fresh=fresh, precision=precision, capture=not no_capture, minutes=minutes, log=log,
+    )  # fmt: skip
     overrides = dict(parse(s) for s in settings or [])
     if epochs is not None:
         if "epochs" in overrides:
@@ -125,11 +130,7 @@ def run(
     failure = None
     try:
         with _stoppable():
-            records = runner.run_together(
-                wanted, out=out, data=data, device=device, watch=watch_for(console),
-                checkpoint_seconds=checkpoint_seconds, weights=save_weights, fresh=fresh,
-                precision=precision, capture=not no_capture, minutes=minutes, log=log,
-            )  # fmt: skip
+            records = runner.run_together(wanted, options)
     except runner.Failed as e:  # those that did not fail are shown
         records, failure = e.records, e
     records = list({r.name: r for r in records}.values())
@@ -218,15 +219,13 @@ def reproduce(
 
     - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
     """
-    from scommer.device import choose_device, choose_precision
     from scommer.methods import METHODS
     from scommer.paper import reproduce as sittings
+    from scommer.runs.options import RunOptions
     from scommer.runs.progress import watch_for
-    from scommer.runs.runner import check_minutes
     from scommer.runs.settings import written
 
-    check_minutes(minutes)
-    choose_precision(precision, choose_device(device))
+    options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
     todo = sittings.wanted(
         name, seeds or [0, 1, 2], results, data,
         streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,
@@ -250,9 +249,8 @@ def reproduce(
         return
     with _stoppable():
         finished = sittings.run_missing(
-            todo, results, together=together, minutes=minutes, data=data, device=device,
-            precision=precision,
-            watch=watch_for(console), say=lambda line: console.print(line, markup=False, soft_wrap=True),
+            todo, results, options, together=together,
+            say=lambda line: console.print(line, markup=False, soft_wrap=True),
         )  # fmt: skip
     console.print(f"{finished} runs finished, {len(missing) - finished} to go")
 

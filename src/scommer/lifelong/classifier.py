@@ -25,7 +25,7 @@ from scommer.lifelong.widening import widen
 from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment, check
-from scommer.runs.run import Watch
+from scommer.runs.progress import Watch
 
 
 class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]

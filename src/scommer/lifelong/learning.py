@@ -19,8 +19,8 @@ from scommer.errors import RunError, RunWarning, UsageError
 from scommer.lifelong.labels import Labels, encode_labels, parse_classes
 from scommer.lifelong.state import ClassifierState
 from scommer.runs.experiment import FLAT, Experiment, Plan, prepare
+from scommer.runs.progress import Watch
 from scommer.runs.recording import final_weights
-from scommer.runs.run import Watch
 from scommer.runs.trained import trained, under
 from scommer.streams import Stream, Task
 

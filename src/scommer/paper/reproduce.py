@@ -12,9 +12,9 @@ from scommer.errors import DataNotFound, RunError, UsageError, check_name
 from scommer.methods import METHODS
 from scommer.paper import tables
 from scommer.runs.experiment import Experiment, prepare
+from scommer.runs.options import RunOptions
 from scommer.runs.record import Record, find
-from scommer.runs.run import Watch
-from scommer.runs.runner import TimeUp, check_minutes, run_together
+from scommer.runs.runner import TimeUp, run_together
 from scommer.streams import Stream
 
 
@@ -127,33 +127,20 @@ def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:
 def run_missing(
     todo: Sequence[Wanted],
     results: Path,
+    options: RunOptions,
     *,
     together: int = 4,
-    minutes: float | None = None,
-    data: Path | None = None,
-    device: str | None = None,
-    precision: str | None = None,
-    watch: Watch | None = None,
     say: Callable[[str], None] = print,
 ) -> int:
     """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
-    check_minutes(minutes)
-    end = inf if minutes is None else time.monotonic() + 60 * minutes
+    end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     before = len(find(results))
     for cohort in cohorts(todo, together):
         left = None if end == inf else (end - time.monotonic()) / 60
         if left is not None and left <= 0:
             break
         try:
-            run_together(
-                [w.experiment for w in cohort],
-                out=results,
-                data=data,
-                device=device,
-                precision=precision,
-                watch=watch,
-                minutes=left,
-            )
+            run_together([w.experiment for w in cohort], options, out=results, minutes=left)
         except TimeUp as e:
             say(str(e))
             break

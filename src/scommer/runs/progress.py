@@ -1,17 +1,31 @@
 """How a run shows itself: a live bar in a terminal, plain lines elsewhere."""
 
 import time
+import warnings
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from scommer.engine.learner import Learner, Moment
+from scommer.errors import RunWarning
 from scommer.gpu.capture import EAGER
 from scommer.runs.experiment import Plan
-from scommer.runs.run import Watch
 
 SLOW = EAGER + 2  # steps: the first has no replay, and of the next kind so many come before one is recorded
 COMPILES = "kernels are compiled, a minute or two the first time"  # on a GPU, before the first step
+
+
+class Watch:
+    """What follows a run, or the longest of several side by side. This one says nothing but warnings."""
+
+    def begin(self, plan: Plan, learner: Learner, together: int) -> None: ...
+
+    def moment(self, learner: Learner, moment: Moment) -> None: ...
+
+    def warn(self, message: str) -> None:
+        warnings.warn(message, RunWarning, stacklevel=2)
+
+    def end(self) -> None: ...
 
 
 class Pace:

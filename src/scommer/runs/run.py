@@ -2,8 +2,6 @@
 
 import json
 import time
-import warnings
-from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -12,66 +10,49 @@ import torch
 from scommer import provenance
 from scommer.device import Precision
 from scommer.engine.learner import Learner, Moment
-from scommer.errors import RunError, RunWarning, ScommerError
+from scommer.errors import RunError, ScommerError
 from scommer.files import write_atomically
 from scommer.runs import checkpoint
 from scommer.runs.experiment import Plan
 from scommer.runs.logs import open_log
+from scommer.runs.options import RunOptions
+from scommer.runs.progress import Watch
 from scommer.runs.record import Record
 from scommer.runs.recording import final_weights, record_of
-
-
-class Watch:
-    """What follows a run, or the longest of several side by side. This one says nothing but warnings."""
-
-    def begin(self, plan: Plan, learner: Learner, together: int) -> None: ...
-
-    def moment(self, learner: Learner, moment: Moment) -> None: ...
-
-    def warn(self, message: str) -> None:
-        warnings.warn(message, RunWarning, stacklevel=2)
-
-    def end(self) -> None: ...
 
 
 class Run:
     """One experiment on its way to a record, taken up from its last checkpoint where there is one."""
 
     def __init__(
-        self,
-        plan: Plan,
-        device: torch.device,
-        precision: Precision,
-        watch: Watch,
-        folder: Path | None,
-        capture: bool,
-        log: str | None,
-        fresh: bool = False,
+        self, plan: Plan, options: RunOptions, watch: Watch, device: torch.device, precision: Precision
     ) -> None:
         e = plan.experiment
-        self.plan, self.watch, self.folder, self.fresh = plan, watch, folder, fresh
+        self.plan, self.options, self.watch = plan, options, watch
+        self.folder = folder = options.folder(plan.name)
         self.record: Record | None = None
         self.failure: ScommerError | None = None
         self.warned = False  # that it diverges
         self.learner = Learner(
             plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
-            device=device, precision=precision, capture=capture,
+            device=device, precision=precision, capture=options.capture,
         )  # fmt: skip
         self.story: dict[str, Any] = {"started": provenance.now(), "seconds": 0.0, "sources": [provenance.sources()]}
-        if folder and not fresh and (saved := checkpoint.load(folder, watch.warn)):
+        if folder and not options.fresh and (saved := checkpoint.load(folder, watch.warn)):
             self._take_up(*saved)
             if self.story["sources"][-1] != provenance.sources():
                 watch.warn("the code has changed since this run was begun: its record will say so")
                 self.story["sources"].append(provenance.sources())
         self.begun = self.kept = time.monotonic()
-        self.log = open_log(log, plan.name, plan.facts | plan.settings, folder, self.learner.steps[0]) if log else None
         self.saved = self.learner.steps[0]
+        about = plan.facts | plan.settings
+        self.log = open_log(options.log, plan.name, about, folder, self.saved) if options.log else None
         for warning in plan.method.plan_warnings(plan.training):
             watch.warn(warning)
 
     def begin(self) -> None:
         """Shows itself; where it begins anew, what an earlier one left is removed."""
-        if self.folder and self.fresh:
+        if self.folder and self.options.fresh:
             try:
                 checkpoint.clear(self.folder)
                 for name in ("record.json", "arrays.npz", "weights.safetensors"):

@@ -6,107 +6,74 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from scommer.device import choose_device, choose_precision, kept_memory
-from scommer.errors import RunError, ScommerError, UsageError, check_name
+from scommer.errors import RunError, ScommerError, UsageError
 from scommer.provenance import sources
 from scommer.runs import checkpoint
 from scommer.runs.experiment import Experiment, prepare
-from scommer.runs.logs import LOGS
+from scommer.runs.options import RunOptions
+from scommer.runs.progress import Watch
 from scommer.runs.record import Record
-from scommer.runs.run import Run, Watch
+from scommer.runs.run import Run
 from scommer.streams import Stream
 
 SHOWN = 5.0  # seconds between two tellings of how far a run is
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where its terminal is gone
 
 
-def run(
-    experiment: Experiment,
-    *,
-    out: Path | str | None = None,
-    data: Path | str | None = None,
-    device: str | None = None,
-    watch: Watch | None = None,
-    checkpoint_seconds: float = 300.0,
-    weights: bool = False,
-    fresh: bool = False,
-    precision: str | None = None,
-    capture: bool = True,
-    minutes: float | None = None,
-    log: str | None = None,
-) -> Record:
-    """Runs an experiment, or takes it up where it stopped, and returns its record.
+def run(experiment: Experiment, options: RunOptions | None = None, **keywords: Any) -> Record:
+    """Run an experiment, or resume it from its last checkpoint, and return its record.
 
-    With `out`, the run has a folder `out/NAME` with checkpoints while it runs and its record when it is
-    done; a finished run is read, not repeated, unless `fresh`. `weights` keeps the final weights too. `data`
-    is where data sets lie. `precision` is that of convolutions: bf16 on a GPU unless tf32 or fp32 is asked for,
-    fp32 on a CPU. On a GPU a step is replayed as one graph, unless `capture` is off. After so many `minutes` a
-    run that is not finished is saved and left, with the error TimeUp. `log` names a tool of `scommer.runs.logs`.
+    Give RunOptions, its fields as keywords, or both. With `out`, the run has a folder `out/NAME`: checkpoints while it
+    runs, its record when it is done. A finished run is read, not repeated, unless `fresh`. `weights` keeps the final
+    weights too. `data` is the folder of the data sets, `device` and `precision` say where and how to compute, `capture`
+    replays a step on a GPU as one graph. After `minutes`, an unfinished run is saved and stopped with the error TimeUp.
+    `checkpoint_seconds` is the longest time between checkpoints. `watch` follows the run; `log` names a tool of
+    `scommer.runs.logs` that draws its curves.
     """
-    (record,) = run_together(
-        [experiment], out=out, data=data, device=device, watch=watch, checkpoint_seconds=checkpoint_seconds,
-        weights=weights, fresh=fresh, precision=precision, capture=capture, minutes=minutes, log=log,
-    )  # fmt: skip
+    (record,) = run_together([experiment], options, **keywords)
     return record
 
 
-def run_together(
-    experiments: Sequence[Experiment],
-    *,
-    out: Path | str | None = None,
-    data: Path | str | None = None,
-    device: str | None = None,
-    watch: Watch | None = None,
-    checkpoint_seconds: float = 300.0,
-    weights: bool = False,
-    fresh: bool = False,
-    precision: str | None = None,
-    capture: bool = True,
-    minutes: float | None = None,
-    log: str | None = None,
-) -> list[Record]:
-    """Runs experiments side by side, a step of each in turn; each is what `run` would make of it alone.
+def run_together(experiments: Sequence[Experiment], options: RunOptions | None = None, **keywords: Any) -> list[Record]:
+    """Run experiments side by side, one step of each in turn; options are those of `run`.
 
-    One that fails does not hold up the others: the error comes at the end, and has their `records`.
+    Each gives the same record as if it were run alone. One that fails does not stop the others: the error is raised
+    at the end and has their `records`.
     """
+    options = replace(options or RunOptions(), **keywords)
     experiments = list(experiments)
     for e in experiments:
         if not isinstance(e, Experiment):
             raise UsageError(f"a {type(e).__name__} is no experiment: give one, as in Experiment('s-digits')")
-    if log:
-        check_name("log", log, LOGS)
-    check_minutes(minutes)
-    if not checkpoint_seconds >= 0:
-        raise UsageError(f"checkpoint_seconds = {checkpoint_seconds:g} is impossible: give 0 or more")
-    if weights and not out:
-        raise UsageError("weights are kept in the run's folder: give one with out")
-    watch, where = watch or Watch(), choose_device(device)
-    exact = choose_precision(precision, where)
-    if where.type == "cuda":
+    watch, device = options.watch or Watch(), choose_device(options.device)
+    precision = choose_precision(options.precision, device)
+    if device.type == "cuda":
         gc.collect()  # learners and their graphs know each other: earlier ones may still hold GPU memory
     loaded: dict[tuple[str, float], Stream] = {}
-    plans = [prepare(e, Path(data) if data else None, loaded) for e in experiments]
+    plans = [prepare(e, Path(options.data) if options.data else None, loaded) for e in experiments]
     for plan in plans:
         plan.stream.check_test_images()
     names = [plan.name for plan in plans]
     made: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}
     with ExitStack() as held:
-        held.enter_context(kept_memory(where))
+        held.enter_context(kept_memory(device))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
-            folder = Path(out).expanduser() / name if out else None
+            folder = options.folder(name)
             try:
                 if folder:
                     held.enter_context(checkpoint.locked(folder))
-                    asked = {"precision": precision, "device": device}
-                    if not fresh and (record := _finished(folder, watch, weights, asked)):
+                    if not options.fresh and (record := _finished(folder, options, watch)):
                         made[name] = record
                         continue
-                runs.append(Run(plan, where, exact, watch, folder, capture, log, fresh))
+                runs.append(Run(plan, options, watch, device, precision))
             except ScommerError as e:
                 failures[name] = e
         for this in runs:  # none before all can be
@@ -115,7 +82,7 @@ def run_together(
             except ScommerError as e:
                 this.failure = e
         if going := [this for this in runs if not this.failure]:
-            _drive(going, watch, checkpoint_seconds, weights, inf if minutes is None else 60 * minutes)
+            _drive(going, options, watch)
     made |= {run.plan.name: run.record for run in runs if run.record}
     failures |= {run.plan.name: run.failure for run in runs if run.failure}
     if len(failures) == len(set(names)) and len({str(e) for e in failures.values()}) == 1:
@@ -125,22 +92,16 @@ def run_together(
     return [made[name] for name in names]
 
 
-def check_minutes(minutes: float | None) -> None:
-    """Refuses a time in which nothing can be done."""
-    if minutes is not None and not minutes > 0:
-        raise UsageError(f"minutes = {minutes:g} is impossible: give more than 0")
-
-
-def _finished(folder: Path, watch: Watch, weights: bool, asked: Mapping[str, str | None]) -> Record | None:
+def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
     """The record of a run that needs no running: it was finished as it is asked for."""
     if not (folder / "record.json").exists():
         return None
-    if weights and not (folder / "weights.safetensors").exists():
+    if options.weights and not (folder / "weights.safetensors").exists():
         watch.warn(f"{folder.name} was finished without keeping its weights: training again")
         return None
     record = Record.load(folder)
     was = {"precision": record.device.get("precision"), "device": record.device.get("type")}
-    for name, wanted in asked.items():
+    for name, wanted in (("precision", options.precision), ("device", options.device)):
         if wanted and was[name] and wanted.split(":")[0] != was[name]:
             raise RunError(
                 f"the run in {folder} was finished with --{name} {was[name]}, not {wanted}: "
@@ -153,9 +114,9 @@ def _finished(folder: Path, watch: Watch, weights: bool, asked: Mapping[str, str
     return record
 
 
-def _drive(runs: list[Run], watch: Watch, every: float, weights: bool, seconds: float) -> None:
-    """A step of each run in turn until each has its record, or a failure, or the seconds are over."""
-    end = time.monotonic() + seconds
+def _drive(runs: list[Run], options: RunOptions, watch: Watch) -> None:
+    """A step of each run in turn until each has its record, or a failure, or the time is over."""
+    end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     going = {run: run.learner.learn() for run in runs}
     lead = max(going, key=Run.steps_left)  # the one that is watched
     watch.begin(lead.plan, lead.learner, len(runs))
@@ -166,13 +127,13 @@ def _drive(runs: list[Run], watch: Watch, every: float, weights: bool, seconds: 
                     try:
                         moment = next(moments, None)
                         if moment is None:
-                            this.finish(weights, len(runs))
+                            this.finish(options.weights, len(runs))
                             del going[this]
                             continue
                         this.note(moment)
                         if this is lead:
                             watch.moment(this.learner, moment)
-                        if time.monotonic() - this.kept >= every:
+                        if time.monotonic() - this.kept >= options.checkpoint_seconds:
                             this.keep()
                         elif moment == "task" or time.monotonic() - this.shown >= SHOWN:
                             this.show()
@@ -232,7 +193,7 @@ def _where(runs: Sequence[Run]) -> str:
     first = runs[0]
     task, epoch = first.learner.place
     folders = ", ".join(str(run.folder) for run in runs)
-    command = "the same command without --fresh" if first.fresh else "the same command"
+    command = "the same command without --fresh" if first.options.fresh else "the same command"
     kept = f"saved in {folders}; run {command} to go on" if first.folder else "nothing was kept: no folder was given"
     return f"at task {task}, epoch {epoch}: {kept}"
 
