@@ -1,75 +1,175 @@
-"""Where it is computed: choosing a device, and naming it in a record."""
+"""Choosing a device and a precision, which changes nothing, and computing there, which restores what it found."""
 
 import ctypes
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, get_args
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 
 from scommer.errors import UsageError, check_name
 
 Precision = Literal["bf16", "tf32", "fp32"]
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-MALLOC = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
+T = TypeVar("T")
 
 
 def choose_device(wanted: str | None) -> torch.device:
-    """The device asked for, or a GPU where there is one."""
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # queues of the GPU; 8 are usual, streams are more
-    if wanted is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-        torch.ones(1, device=device).item()
-        if device.type == "cuda" and device.index is not None:
-            torch.cuda.set_device(device)  # graphs and streams are made on the current one
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as e:
-        raise UsageError(f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): try cpu") from None
+    """Return the device asked for, or a GPU if there is one."""
+    with _gpu_queues():  # the driver starts when it is first asked what there is
+        if wanted is None:
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(wanted)
+            kind = torch.get_device_module(device)
+        except (RuntimeError, TypeError) as e:
+            raise UsageError(f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): use cpu") from None
+        if device.type == "cpu":
+            return device
+        count = kind.device_count() if kind.is_available() else 0
+    if (device.index or 0) >= count:
+        if not count:
+            raise UsageError(f"device '{wanted}' cannot be used here (no {device.type} device was found): use cpu")
+        last = f"{device.type}:{count - 1}"
+        raise UsageError(f"device '{wanted}' cannot be used here (the last one is {last}): use a lower number")
     return device
 
 
-@contextmanager
-def kept_memory(device: torch.device) -> Iterator[None]:
-    """In here a process that computes on a CPU keeps what it frees, and gives it back at the end.
-
-    A step asks for the same again, and would have to wait until the system has found and cleared it. With GNU's C
-    library alone, and unless the environment tells it how to do.
-    """
-    libc = None
-    if device.type == "cpu" and platform.libc_ver()[0] == "glibc" and not MALLOC & os.environ.keys():
-        libc = ctypes.CDLL(None)
-        if libc.mallopt(M_MMAP_THRESHOLD, 2**25):  # the most that it takes
-            libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-    try:
-        yield
-    finally:
-        if libc:
-            libc.mallopt(M_TRIM_THRESHOLD, 2**26)
-            libc.malloc_trim(0)
-
-
-def device_facts(device: torch.device) -> dict[str, Any]:
-    """Where it was computed."""
-    if device.type == "cuda":
-        return {"type": "cuda", "name": torch.cuda.get_device_name(device)}
-    name = platform.processor() or platform.machine()
-    return {"type": device.type, "name": name, "threads": torch.get_num_threads()}
-
-
 def choose_precision(wanted: str | None, device: torch.device) -> Precision:
-    """The precision of convolutions asked for, or the fastest that is good enough: bf16 on a GPU that has it."""
+    """Return the precision of convolutions asked for, or the fastest that is good enough: bf16 on a GPU that has it."""
     names = get_args(Precision)
     if wanted is not None:
         check_name("precision", wanted, names)
     gpu = device.type == "cuda"
     if wanted not in (None, "fp32") and not gpu:  # bf16 kills the process on some virtual machines
-        raise UsageError(f"{wanted} is for GPUs: give --precision fp32")
+        raise UsageError(f"{wanted} is for GPUs: use --precision fp32")
     usual = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     precision: Precision = wanted or usual  # type: ignore[assignment]
-    if gpu:
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-        torch.backends.cudnn.deterministic = True  # so that a run can be repeated
     return precision
+
+
+@contextmanager
+def computing_on(device: torch.device, precision: Precision, keep_memory: bool = True) -> Iterator[None]:
+    """Set what is global to the process for computing on a device, and restore it at the end.
+
+    On a GPU: the current device, how many queues it has, TF32 as the precision allows it, deterministic kernels. On a
+    CPU: memory that is freed is kept, unless `keep_memory` is off.
+    """
+    with ExitStack() as settings:
+        if device.type == "cuda":
+            settings.enter_context(_gpu_queues())
+            settings.enter_context(current(device))
+            tf32 = precision != "fp32"
+            settings.enter_context(_KERNELS.set(_Kernels(tf32, tf32, deterministic=True)))
+        elif keep_memory and _glibc():
+            settings.enter_context(_KEEP_FREED_MEMORY.set(True))
+        yield
+
+
+@contextmanager
+def current(device: torch.device) -> Iterator[None]:
+    """Make a GPU the current one: graphs, streams and Triton's kernels go there."""
+    if device.type == "cuda" and device.index is not None:
+        with torch.cuda.device(device):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _gpu_queues() -> Iterator[None]:
+    """Let a GPU have 32 queues if it is started in here; 8 are usual, fewer than our streams."""
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    given = name in os.environ
+    os.environ.setdefault(name, "32")
+    try:
+        yield
+    finally:
+        if not given:
+            os.environ.pop(name, None)
+
+
+class _Setting(Generic[T]):
+    """A setting of the whole process.
+
+    Blocks that set it may nest, and overlap in several threads: each end brings back what the latest of the others
+    has set, and the last end brings back what was found.
+    """
+
+    def __init__(self, read: Callable[[], T], write: Callable[[T], None]) -> None:
+        self._read, self._write, self._lock = read, write, threading.Lock()
+        self._values: dict[object, T] = {}  # what was found, then the value of each block
+
+    @contextmanager
+    def set(self, value: T) -> Iterator[None]:
+        block = object()
+        with self._lock:
+            self._values = self._values or {None: self._read()}
+            self._values[block] = value
+            self._write(value)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._values[block]
+                self._write(list(self._values.values())[-1])
+                if len(self._values) == 1:
+                    self._values = {}
+
+
+class _Kernels(NamedTuple):
+    """Which kernels PyTorch's libraries may choose on a GPU."""
+
+    convolutions_tf32: bool
+    matrices_tf32: bool
+    deterministic: bool  # so that a run can be repeated
+
+
+def _read_kernels() -> _Kernels:
+    cudnn = torch.backends.cudnn
+    return _Kernels(cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32, cudnn.deterministic)
+
+
+def _write_kernels(kernels: _Kernels) -> None:
+    torch.backends.cudnn.allow_tf32 = kernels.convolutions_tf32
+    torch.backends.cuda.matmul.allow_tf32 = kernels.matrices_tf32
+    torch.backends.cudnn.deterministic = kernels.deterministic
+
+
+_KERNELS = _Setting(_read_kernels, _write_kernels)
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+MALLOC = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
+
+
+def _glibc() -> bool:
+    """Return whether malloc is glibc's, and the environment leaves its thresholds to us."""
+    return platform.libc_ver()[0] == "glibc" and not MALLOC & os.environ.keys()
+
+
+def _keep_freed_memory(keep: bool) -> None:
+    """Stop glibc from returning freed memory to the OS.
+
+    A step asks for the same memory again, and would wait until the OS has found and cleared it. At the end, the
+    thresholds are those that glibc itself reaches once 32 MiB were freed: it cannot tell which it had.
+    """
+    libc = ctypes.CDLL(None)
+    if keep:
+        if libc.mallopt(M_MMAP_THRESHOLD, 2**25):  # the largest that glibc accepts
+            libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    else:
+        libc.mallopt(M_TRIM_THRESHOLD, 2**26)
+        libc.malloc_trim(0)
+
+
+_KEEP_FREED_MEMORY = _Setting(lambda: False, _keep_freed_memory)
+
+
+def device_facts(device: torch.device) -> dict[str, Any]:
+    """Return the type and name of a device, for a record."""
+    if device.type == "cuda":
+        return {"type": "cuda", "name": torch.cuda.get_device_name(device)}
+    name = platform.processor() or platform.machine()
+    return {"type": device.type, "name": name, "threads": torch.get_num_threads()}

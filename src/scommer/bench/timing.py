@@ -13,7 +13,7 @@ import torch
 from scommer import provenance
 from scommer.bench.floor import convolutions, networks_alone
 from scommer.data import Dataset
-from scommer.device import Precision, device_facts
+from scommer.device import Precision, computing_on, device_facts
 from scommer.engine.learner import Learner
 from scommer.gpu.capture import EAGER, as_graph
 from scommer.gpu.switches import SWITCHES, without
@@ -98,21 +98,22 @@ def bench(
     gpu = device.type == "cuda"
     tested = 10_000 if gpu else 100
     setup = Setup(random_stream(classes, size, tested), method, network, device, precision)
-    start_s = _startup_seconds(setup)
-    timings = []
-    if gpu:
-        timings.append(_time_learners(setup, 1, steps, "eager"))
-        with without("compiling"):
-            timings.append(_time_learners(setup, 1, steps, "captured"))
-        for switch in SWITCHES if levers else ():
-            if switch != "compiling":  # timed above, as "captured"
-                with without(switch):
-                    timings.append(_time_learners(setup, 1, steps, f"without {SWITCHES[switch]}"))
-    how = "compiled" if gpu else "eager"
-    one, floor_ms, bare_ms = _time_one(setup, steps, how)
-    timings += [one, *(_time_learners(setup, n, steps, how) for n in cohorts if n != 1)]
-    learner = setup.learner()
-    views, score_s = _scoring_seconds(learner)
+    with computing_on(device, precision):
+        start_s = _startup_seconds(setup)
+        timings = []
+        if gpu:
+            timings.append(_time_learners(setup, 1, steps, "eager"))
+            with without("compiling"):
+                timings.append(_time_learners(setup, 1, steps, "captured"))
+            for switch in SWITCHES if levers else ():
+                if switch != "compiling":  # timed above, as "captured"
+                    with without(switch):
+                        timings.append(_time_learners(setup, 1, steps, f"without {SWITCHES[switch]}"))
+        how = "compiled" if gpu else "eager"
+        one, floor_ms, bare_ms = _time_one(setup, steps, how)
+        timings += [one, *(_time_learners(setup, n, steps, how) for n in cohorts if n != 1)]
+        learner = setup.learner()
+        views, score_s = _scoring_seconds(learner)
     return Bench(
         method, network, learner.training.batch, timings, floor_ms, bare_ms,
         start_s=start_s, score_s=score_s, tested=tested, views=views,

@@ -259,7 +259,7 @@ def bench(
     from dataclasses import asdict
 
     from scommer.bench.timing import COHORTS, bench as measure
-    from scommer.device import choose_device, choose_precision, kept_memory
+    from scommer.device import choose_device, choose_precision
     from scommer.methods import METHODS
 
     check_name("method", method, METHODS)
@@ -267,11 +267,10 @@ def bench(
     exact = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
     sizes = tuple(cohorts) if cohorts else COHORTS
-    with kept_memory(where):
-        measured = measure(
-            method, network=chosen, classes=classes, device=where, precision=exact,
-            steps=steps, cohorts=sizes, levers=levers,
-        )  # fmt: skip
+    measured = measure(
+        method, network=chosen, classes=classes, device=where, precision=exact,
+        steps=steps, cohorts=sizes, levers=levers,
+    )  # fmt: skip
     if as_json:
         print(json.dumps(asdict(measured), indent=1))
         return

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from scommer.data.dataset import Array, Layout
-from scommer.device import choose_device, choose_precision
+from scommer.device import choose_device, choose_precision, computing_on
 from scommer.errors import UsageError
 from scommer.lifelong import learning
 from scommer.lifelong.labels import Label, Labels, encode_labels, extend_classes, parse_classes
@@ -180,21 +180,26 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- prediction
 
+    def _probabilities(self, state: ClassifierState, images: Array, layout: Layout) -> NDArray[np.float32]:
+        device = choose_device(self.device)
+        with computing_on(device, choose_precision(self.precision, device), keep_memory=False):
+            return learning.probabilities(state, images, layout)
+
     def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
         """Return the probability [N, C] of each class in `classes_`; 0 for classes that have not occurred yet."""
         state = self._learned_state()
-        return learning.probabilities(state, images, layout)[:, state.classes.argsort()]
+        return self._probabilities(state, images, layout)[:, state.classes.argsort()]
 
     def predict(self, images: Array, *, layout: Layout = "auto") -> NDArray[Any]:
         """Return the most likely label [N] of each image, among the classes that have occurred."""
         state = self._learned_state()  # read once: another thread may replace it
-        labels: NDArray[Any] = state.classes[learning.probabilities(state, images, layout).argmax(1)]
+        labels: NDArray[Any] = state.classes[self._probabilities(state, images, layout).argmax(1)]
         return labels
 
     def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
         """Return the accuracy, from 0 to 1."""
         state = self._learned_state()
-        found = learning.probabilities(state, images, layout).argmax(1)
+        found = self._probabilities(state, images, layout).argmax(1)
         return float((found == encode_labels(labels, len(found), state.classes)).mean())
 
     # --- files

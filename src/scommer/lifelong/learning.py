@@ -12,7 +12,7 @@ from torch import Tensor
 from scommer import provenance
 from scommer.data import Dataset
 from scommer.data.dataset import Array, Layout, as_nchw
-from scommer.device import choose_device, choose_precision, kept_memory
+from scommer.device import choose_device, choose_precision, computing_on
 from scommer.engine.augment import Augment
 from scommer.engine.learner import Learner
 from scommer.errors import RunError, RunWarning, UsageError
@@ -48,10 +48,11 @@ def learn_task(
     experiment = Experiment(stream, **chosen, settings=state.settings if state else params["settings"])
     plan = prepare(experiment)
     _check_scale(plan, fit_std=state is None and "std" not in params["settings"])
-    with kept_memory(where):
+    chosen_precision = choose_precision(precision, where)
+    with computing_on(where, chosen_precision):
         learner = Learner(
             stream, plan.method, plan.training, buffer=experiment.buffer, seed=experiment.seed, device=where,
-            precision=choose_precision(precision, where), earlier=len(state.history) if state else 0,
+            precision=chosen_precision, earlier=len(state.history) if state else 0,
         )  # fmt: skip
         if state:
             _restore(learner, state)
@@ -101,7 +102,7 @@ def probabilities(state: ClassifierState, images: Array, layout: Layout) -> NDAr
             f"these images are {distance:.0f} standard deviations from those learned, on average: "
             "check that they have the same scale (0 … 1 or 0 … 255)",
             RunWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     logits = state.network.respond(x).masked_fill(torch.from_numpy(~state.seen), -torch.inf)
     found: NDArray[np.float32] = logits.softmax(1).numpy()

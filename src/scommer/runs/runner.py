@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from scommer.device import choose_device, choose_precision, kept_memory
+from scommer.device import choose_device, choose_precision, computing_on
 from scommer.errors import RunError, ScommerError, UsageError
 from scommer.provenance import sources
 from scommer.runs import checkpoint
@@ -63,7 +63,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     made: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}
     with ExitStack() as held:
-        held.enter_context(kept_memory(device))
+        held.enter_context(computing_on(device, precision))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
             folder = options.folder(name)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from scommer.data.dataset import Array, Layout, as_nchw
-from scommer.device import choose_device
+from scommer.device import choose_device, current
 from scommer.engine.augment import Augment
 from scommer.engine.evaluate import at_once
 from scommer.errors import UsageError, check_name, lookup
@@ -48,9 +48,10 @@ class Trained:
     def respond(self, x: Tensor) -> Tensor:
         """Logits [N, C] of raw images that are laid out as [N, C, H, W] already."""
         device = self.augment.mean.device
-        return torch.cat(
-            [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(at_once(x))]
-        )
+        with current(device):
+            return torch.cat(
+                [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(at_once(x))]
+            )
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
         """The most likely class [N] of each image, among all classes."""
