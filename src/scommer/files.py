@@ -1,23 +1,27 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and safetensors files with their metadata."""
 
-import json
 import os
 import threading
 from contextlib import suppress
 from pathlib import Path
 
+from safetensors import safe_open
+from torch import Tensor
+
 from scommer.errors import RunError
 
 
-def metadata(content: bytes) -> dict[str, str]:
-    """What the header of a safetensors file says beside its tensors."""
-    size = int.from_bytes(content[:8], "little")  # of the header, which follows
-    told: dict[str, str] = json.loads(content[8 : 8 + size]).get("__metadata__", {})
-    return told
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and the metadata of a safetensors file."""
+    with path.open("rb"):  # the OS says more plainly than safetensors why a file cannot be read
+        pass
+    with safe_open(path, framework="pt") as f:
+        tensors = {name: f.get_tensor(name).clone() for name in f.keys()}  # noqa: SIM118 - copies: the file may change
+        return tensors, f.metadata() or {}
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file so that its name holds either the old content or all of the new, whoever else writes it."""
+    """Write a file so that its name always holds either the old content or all of the new, whoever else writes it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as f:
@@ -35,5 +39,5 @@ def write_atomically(path: Path, content: bytes) -> None:
             partial.unlink()
         raise RunError(
             f"cannot write {path}: {e.strerror or e}; what was saved before is intact: "
-            "make room or choose another place, then do the same again"
+            "free some space or choose another folder, then try again"
         ) from e

@@ -19,9 +19,7 @@ from calling import QUICK, call
 from PIL import Image
 
 from scommer import class_il
-from scommer.cli import _spread
 from scommer.data import fetch
-from scommer.errors import UsageError
 from scommer.streams import STREAMS
 
 WRONG = {
@@ -260,18 +258,6 @@ def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_pa
     assert out.count("record: ") == 3
     _, out, _ = call(capsys, "show", str(next(tmp_path.glob("*seed5*"))))
     assert re.search(r"s for 44 steps side by side with 2 more, finished", out)
-
-
-def test_seeds_are_read_in_any_list_and_nothing_is_swallowed() -> None:
-    assert _spread(["run", "x", "--seeds", "0", "1", "2", "--out", "o"]) == [
-        "run", "x", "--seeds", "0", "--seeds", "1", "--seeds", "2", "--out", "o",
-    ]  # fmt: skip
-    assert _spread(["--seeds", "0,1", "-b", "5"]) == ["--seeds", "0", "--seeds", "1", "-b", "5"]
-    assert _spread(["--seeds=0-2", "5,7-8", "x"]) == [w for n in "012578" for w in ("--seeds", n)] + ["x"]
-    with pytest.raises(UsageError, match="'2-0' ends before it begins"):
-        _spread(["--seeds", "2-0"])
-    assert _spread(["--seeds", "x"]) == ["--seeds", "x"]
-    assert _spread(["run", "--seeds"]) == ["run", "--seeds"]
 
 
 def test_fresh_leaves_nothing_of_the_run_before(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_what_was_saved_stays(
     output, _ = full.communicate(timeout=60)
     assert full.returncode == 1
     assert "cannot write" in output
-    assert "then do the same again" in output
+    assert "then try again" in output
     assert "Traceback" not in output
     assert checkpoints(tmp_path) == saved
     again = start(tmp_path)

@@ -1,3 +1,4 @@
+import fcntl
 import resource
 import signal
 import subprocess
@@ -186,7 +187,7 @@ def test_several_may_write_one_file_at_once_and_it_is_whole(tmp_path):
 
 
 def test_a_missing_folder_is_an_error_that_says_what_to_do(tmp_path):
-    with pytest.raises(RunError, match=r"cannot write .*file: No such file or directory; .* choose another place"):
+    with pytest.raises(RunError, match=r"cannot write .*file: No such file or directory; .* choose another folder"):
         write_atomically(tmp_path / "missing" / "file", b"content")
 
 
@@ -276,6 +277,23 @@ def test_a_folder_is_free_again_after_use_and_after_an_error(tmp_path):
         checkpoint.locked(tmp_path),
     ):
         pass
+
+
+def test_a_folder_in_which_nothing_was_written_is_removed(tmp_path):
+    with checkpoint.locked(tmp_path / "empty"), checkpoint.locked(tmp_path / "full"):
+        (tmp_path / "full" / "record.json").write_text("{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert (tmp_path / "full" / "record.json").exists()
+
+
+def test_the_lock_is_the_systems_own(tmp_path):
+    """As other programs, and earlier versions of this one, take it."""
+    with (tmp_path / ".lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(RunError, match="in use"):
+            checkpoint.locked(tmp_path).__enter__()
+    with checkpoint.locked(tmp_path), (tmp_path / ".lock").open("a") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_file_in_place_of_the_folder_is_an_error_that_says_what_to_do(tmp_path):

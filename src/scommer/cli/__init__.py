@@ -11,9 +11,9 @@ from rich.console import Console
 
 from scommer import __version__
 from scommer.cli import analyse, data, inspect, predict, train
-from scommer.cli.common import console
+from scommer.cli.common import Command, console
 from scommer.cli.plugins import with_plugins
-from scommer.errors import RunWarning, ScommerError, UsageError
+from scommer.errors import RunWarning, ScommerError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,18 +33,15 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)
 for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
     for command in commands:
-        group.command(command.__name__.rstrip("_"))(with_plugins(command))  # list_ is Python's list otherwise
-
-
-LISTS = ("--seeds", "--cohorts")
-LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+        name = command.__name__.rstrip("_")  # `list_`, because `list` is Python's
+        group.command(name, cls=Command)(with_plugins(command))
 
 
 def main() -> None:
     """Runs a command; what a user can mend is one line on stderr, never a traceback."""
     warnings.showwarning = _warn
     try:
-        app(_spread(sys.argv[1:]))
+        app()
     except ScommerError as e:
         _complain(str(e))
         sys.exit(e.exit_code)
@@ -73,30 +70,6 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: 
         _complain(f"warning: {message}")
     else:
         _show(message, category, *where, **more)
-
-
-def _spread(arguments: list[str]) -> list[str]:
-    """`--seeds 0 1 2`, or 0,1,2 or 0-2, as `--seeds 0 --seeds 1 --seeds 2`, which the parser knows; `--cohorts` too."""
-    spread: list[str] = []
-    words = [part for word in arguments for part in (word.split("=") if word.startswith(LISTS) else [word])]
-    while words:
-        word = words.pop(0)
-        spread.append(word)
-        if word in LISTS and words:
-            given = [n for n in words.pop(0).split(",") if n]
-            while words and LISTED.fullmatch(words[0]):
-                given += words.pop(0).split(",")
-            numbers = [n for some in given for n in _range(some)]
-            spread += [part for n in numbers for part in (n, word)][:-1]
-    return spread
-
-
-def _range(numbers: str) -> list[str]:
-    """0-2 as 0, 1 and 2; anything else as it is."""
-    ends = re.fullmatch(r"(\d+)-(\d+)", numbers)
-    if ends and int(ends[1]) > int(ends[2]):
-        raise UsageError(f"'{numbers}' ends before it begins: write {ends[2]}-{ends[1]}")
-    return [str(n) for n in range(int(ends[1]), int(ends[2]) + 1)] if ends else [numbers]
 
 
 def _version(wanted: bool) -> None:

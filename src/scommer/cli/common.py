@@ -1,10 +1,15 @@
-"""What the commands share: the console and a few options."""
+"""What the commands share: the console, a few options, and lists of numbers."""
 
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
+
+from scommer.errors import UsageError
 
 console = Console(highlight=False, markup=False)  # a name may have brackets
 DataOption = Annotated[
@@ -19,3 +24,59 @@ PrecisionOption = Annotated[
     typer.Option("--precision", help="Of convolutions: bf16, tf32 or fp32 (default: bf16 on a GPU, fp32 on a CPU)."),
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder in which each run gets a folder of its own.")]
+
+# --- lists of numbers: 0 1 2, 0,1,2 or 0-2
+
+NUMBERS = "N..."  # how --help shows such a list, and how a command knows its options
+HINT = "write 0 1 2, 0,1,2 or 0-2"
+LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+
+
+def numbers_option(name: str, help: str) -> Any:
+    """Return an option that takes whole numbers; it may be repeated. Its annotation is `list[int] | None`."""
+    return typer.Option(name, help=help, metavar=NUMBERS, parser=numbers, callback=_flatten, show_default=False)
+
+
+def numbers(text: str) -> list[int]:
+    """Read `0,1,2`, `0-2` or both: `0-2,5`."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if not ends:
+            raise UsageError(f"'{part}' is not a list of whole numbers: {HINT}")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if first > last:
+            raise UsageError(f"'{part}' ends before it begins: write {last}-{first}")
+        found += range(first, last + 1)
+    if not found:
+        raise UsageError(f"'{text}' has no numbers: {HINT}")
+    return found
+
+
+def _flatten(lists: list[list[int]] | None) -> list[int]:
+    """Return the numbers of an option that may have been repeated; the command is given None for none."""
+    return [n for numbers in lists or () for n in numbers]
+
+
+class Command(TyperCommand):
+    """A command whose lists of numbers may be written with spaces: `--seeds 0 1 2`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        lists = {name for option in self.params if option.metavar == NUMBERS for name in option.opts}
+        return super().parse_args(ctx, join_numbers(args, lists))
+
+
+def join_numbers(words: Sequence[str], options: Collection[str]) -> list[str]:
+    """Return the words with the numbers that follow one of these options as one value: `--seeds 0,1,2`."""
+    joined: list[str] = []
+    value_next = is_list = False
+    for i, word in enumerate(words):
+        if is_list and LISTED.fullmatch(word):
+            joined[-1] += f",{word}"
+            continue
+        if word == "--":  # only arguments follow
+            return [*joined, *words[i:]]
+        is_list = value_next or (word.partition("=")[0] in options and "=" in word)
+        value_next = word in options
+        joined.append(word)
+    return joined

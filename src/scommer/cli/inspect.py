@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from scommer.cli.common import DeviceOption, PrecisionOption, console
+from scommer.cli.common import DeviceOption, PrecisionOption, console, numbers_option
 from scommer.errors import UsageError, check_name
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def bench(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to time for each row.")] = 50,
     cohorts: Annotated[
         list[int] | None,
-        typer.Option("--cohorts", min=1, help="Learners side by side; one is always timed.  [default: 1 2 4 8]"),
+        numbers_option("--cohorts", "Learners side by side; one is always timed.  [default: 1 2 4 8]"),
     ] = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
@@ -267,6 +267,8 @@ def bench(
     exact = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
     sizes = tuple(cohorts) if cohorts else COHORTS
+    if 0 in sizes:
+        raise UsageError("--cohorts 0 is invalid: expected 1 or more learners side by side")
     measured = measure(
         method, network=chosen, classes=classes, device=where, precision=exact,
         steps=steps, cohorts=sizes, levers=levers,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console
+from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console, numbers_option
 from scommer.errors import ScommerError, UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def run(
         ),
     ] = None,
     seeds: Annotated[
-        list[int] | None,
-        typer.Option("--seeds", help="Several seeds side by side: --seeds 0 1 2.", show_default=False),
+        list[int] | None, numbers_option("--seeds", "Several seeds side by side: 0 1 2, 0,1,2 or 0-2.")
     ] = None,
     variant: Annotated[
         str, typer.Option("--variant", help="official: as published; paper: the text read literally.")
@@ -191,7 +190,7 @@ def demo(
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity or variants.", show_default=False)],
-    seeds: Annotated[list[int] | None, typer.Option("--seeds", help="Seeds of every run.  [default: 0 1 2]")] = None,
+    seeds: Annotated[list[int] | None, numbers_option("--seeds", "Seeds of every run.  [default: 0 1 2]")] = None,
     streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
     methods: Annotated[
         list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scommer import provenance
 from scommer.errors import ScommerError, UsageError
-from scommer.files import metadata, write_atomically
+from scommer.files import read_safetensors, write_atomically
 from scommer.lifelong.labels import parse_classes
 from scommer.runs.checkpoint import renamed
 from scommer.runs.trained import Trained, trained, under
@@ -69,9 +69,8 @@ def load_state(path: Path, device: torch.device) -> ClassifierState:
     """Read a state from a file, with its network on `device`."""
     advice = "give a file written by LifelongClassifier.save"
     try:
-        content = path.read_bytes()
-        tensors = safetensors.torch.load(content)
-        digest = metadata(content).get("lifelong")
+        tensors, metadata = read_safetensors(path)
+        digest = metadata.get("lifelong")
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from e
     except (SafetensorError, ValueError) as e:

@@ -1,6 +1,5 @@
 """Checkpoints: written whole or not at all, verified when read, the previous one kept."""
 
-import fcntl
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -10,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from scommer.errors import RunError
-from scommer.files import metadata, write_atomically
+from scommer.files import read_safetensors, write_atomically
 
 KEPT = 2
 NAME = re.compile(r"checkpoint-\d+-[0-9a-f]{16}\.safetensors")
@@ -47,7 +47,8 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
             with suppress(OSError):  # where nothing may be written
                 path.replace(path.with_suffix(".damaged"))
             continue
-        return renamed(safetensors.torch.load(content)), json.loads(metadata(content)["values"])
+        tensors, metadata = read_safetensors(path)
+        return renamed(tensors), json.loads(metadata["values"])
     return None
 
 
@@ -79,21 +80,20 @@ def _number(path: Path) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds a run folder for this process; a second one is refused. The lock dies with its process."""
+    """Hold a run's folder for this process; a second process is refused. The lock ends with its process."""
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / ".lock").open("a")
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{folder} is in use by another process: wait for it, or give another --out") from None
     except OSError as e:
         raise RunError(f"cannot write into {folder}: {e.strerror or e}; give another folder with --out") from e
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{folder} is in use by another process: wait for it, or give another --out") from None
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # somebody else may have it away by now
-                if [path.name for path in folder.iterdir()] == [".lock"]:  # nothing came of it
-                    (folder / ".lock").unlink()
-                    folder.rmdir()
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # another process may have removed it
+            if [path.name for path in folder.iterdir()] == [".lock"]:  # nothing was written
+                (folder / ".lock").unlink()
+                folder.rmdir()
+        lock.release()
