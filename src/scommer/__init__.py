@@ -1,4 +1,4 @@
-"""Neural networks that learn task after task without forgetting: SCoMMER, its baselines, its streams.
+"""Neural networks that learn task after task without forgetting: SCoMMER, its baselines and its streams.
 
 >>> from scommer import Experiment, run
 >>> record = run(Experiment("s-digits", "sgd", settings={"epochs": 1}))
@@ -35,7 +35,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads on first use, so that `scommer --help` need not wait for torch."""
+    """Import a name on first use, so that `scommer --help` does not wait for torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'scommer' has no attribute '{name}'")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""`python -m scommer` is `scommer`."""
+"""`python -m scommer` is the same as `scommer`."""
 
 from scommer.cli import main
 

@@ -153,7 +153,7 @@ def _keep_freed_memory(keep: bool) -> None:
     """Stop glibc from returning freed memory to the OS.
 
     A step asks for the same memory again, and would wait until the OS has found and cleared it. At the end, the
-    thresholds are those that glibc itself reaches once 32 MiB were freed: it cannot tell which it had.
+    thresholds are those that glibc itself sets once a block of 32 MiB was freed; it has no way to ask for earlier ones.
     """
     libc = ctypes.CDLL(None)
     if keep:

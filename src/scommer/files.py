@@ -21,7 +21,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that its name always holds either the old content or all of the new, whoever else writes it."""
+    """Write a file so that its name always holds either the old content or all of the new, even if several write it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as f:

@@ -1,4 +1,4 @@
-"""Which code, on which versions, made a result, and when."""
+"""Which code and which versions made a result, and when."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ import torch
 
 
 def code_identity() -> dict[str, Any]:
-    """The commit of the code, or SCOMMER_COMMIT where the history is not at hand, and a hash of its sources."""
+    """Return the commit of the code (or $SCOMMER_COMMIT without a git history) and a hash of its sources."""
     package = Path(__file__).parent
     identity: dict[str, Any] = {
         "commit": os.environ.get("SCOMMER_COMMIT"),
@@ -29,7 +29,7 @@ def code_identity() -> dict[str, Any]:
 
 @cache
 def sources() -> str:
-    """A hash of the package's source files: equal sources, equal code."""
+    """Return a hash of the package's source files."""
     package = Path(__file__).parent
     h = sha256()
     for path in sorted(p for p in package.rglob("*") if p.suffix in (".py", ".toml")):
@@ -46,7 +46,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """What computed it."""
+    """Return the versions of this package, Python and the libraries that compute."""
     from scommer import __version__
 
     return {
@@ -58,5 +58,5 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    """The present moment, to the second."""
+    """Return the current time (UTC), to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Owned randomness: every part draws from a generator of its own, never from a global one."""
+"""Owned randomness: every part draws from its own generator, never from a global one."""
 
 from hashlib import sha256
 
@@ -6,10 +6,10 @@ import torch
 
 
 def derive(seed: int, role: str) -> int:
-    """A seed for one role of an experiment, unrelated to those of the other roles."""
+    """Return a seed for one role of an experiment, unrelated to the seeds of other roles."""
     return int.from_bytes(sha256(f"{seed}/{role}".encode()).digest()[:7], "big")
 
 
 def generator(seed: int, role: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator for `role` ("episodic", "augment", ...), a function of seed and role alone."""
+    """Return a generator for `role` ("episodic", "augment", ...) that depends only on seed and role."""
     return torch.Generator(device).manual_seed(derive(seed, role))

@@ -14,7 +14,7 @@ class Registry(MutableMapping[str, T]):
     """Entries by name, in the order in which they were added; `registry[name] = entry` adds one.
 
     It also holds the entries of installed packages, which declare them as entry points of `group`. These are loaded
-    once: when a name is missing, or before the names are listed. `accepts` tells whether an object can be an entry.
+    once: when a name is missing, or before the names are listed. `accepts` checks an entry, `expected` describes one.
     """
 
     def __init__(self, group: str, expected: str, accepts: Callable[[object], bool], entries: Mapping[str, T]) -> None:

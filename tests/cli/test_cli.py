@@ -30,7 +30,7 @@ WRONG = {
     "unknown variant": (["run", "s-digits", "--variant", "offical"], "did you mean 'official'?"),
     "unknown network": (["run", "s-digits", "--set", "network=resnet"], "unknown network 'resnet'"),
     "not a setting": (["run", "s-digits", "--set", "gamma"], "write name=value"),
-    "a word for a number": (["run", "s-digits", "--set", "gamma=much"], "gamma = 'much' does not fit"),
+    "a word for a number": (["run", "s-digits", "--set", "gamma=much"], "gamma = 'much' is invalid: expected a number"),
     "ratio above 1": (["run", "s-digits", "--set", "active=[0.9,1.2]"], "active = 1.2 is invalid"),
     "ratio of nothing": (["run", "s-digits", "--set", "active=[0.9,0.001]"], "leaves none of"),
     "too few ratios": (["run", "s-digits", "--set", "active=[0.9]"], "the network has 2 stages"),
@@ -45,7 +45,7 @@ WRONG = {
     "unknown data": (["data", "get", "cifar11"], "did you mean 'cifar10"),
     "missing data": (["run", "s-cifar10", "--data", "nowhere"], "scommer data get cifar10"),
     "a device without values": (["run", "s-digits", "--device", "meta"], "device 'meta' cannot be used here"),
-    "a seed below 0": (["run", "s-digits", "--seed", "-1"], "seed = -1 does not fit: expected 0 or more"),
+    "a seed below 0": (["run", "s-digits", "--seed", "-1"], "seed = -1 is invalid: expected 0 or more"),
     "no time": (["run", "s-digits", "--minutes", "-1"], "minutes = -1 is invalid"),
     "no time for a table": (["reproduce", "main", "--dry-run", "--minutes", "-1"], "minutes = -1 is invalid"),
     "no device for a table": (["reproduce", "main", "--dry-run", "--device", "gpu9"], "device 'gpu9' cannot be used"),
@@ -122,9 +122,9 @@ def test_a_run_that_other_code_finished_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     command = ["run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path)]
-    assert "other code" not in call(capsys, *command)[1] + call(capsys, *command)[1]
+    assert "another version" not in call(capsys, *command)[1] + call(capsys, *command)[1]
     monkeypatch.setattr("scommer.runs.runner.sources", lambda: "changed")
-    assert "was finished by other code than this: --fresh runs it again" in call(capsys, *command)[1]
+    assert "was finished by another version of the code: run it again with --fresh" in call(capsys, *command)[1]
 
 
 def test_several_seeds_end_in_their_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

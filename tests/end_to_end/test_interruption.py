@@ -111,7 +111,7 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "run the same command to go on" in output
+    assert "run the same command to resume" in output
     assert "Traceback" not in output
     again = start(tmp_path)
     output, _ = again.communicate(timeout=200)
@@ -257,7 +257,7 @@ def test_a_stop_at_any_point_of_the_round_saves_all(tmp_path: Path) -> None:
             for seed in range(2)
         ]
         out = tmp_path / str(longer)
-        with pytest.raises(KeyboardInterrupt, match="run the same command to go on"):
+        with pytest.raises(KeyboardInterrupt, match="run the same command to resume"):
             run_together(experiments, out=out, watch=StopAfterTheLastStep())
         assert len({p.parent for p in out.rglob("checkpoint-*.safetensors")}) == 2
         assert len(run_together(experiments, out=out)) == 2

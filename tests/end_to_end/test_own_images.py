@@ -112,7 +112,7 @@ def test_a_run_is_asked_in_the_form_that_it_has_learned(digits: Path, tmp_path: 
     record = run(experiment, out=tmp_path, weights=True, device="cpu")
     assert (record.stream["dtype"], record.stream["range"]) == ("float32", [floats.min(), floats.max()])
     made = load_trained(tmp_path / record.name)
-    with pytest.raises(UsageError, match="these images are uint8, those it has learned are float32"):
+    with pytest.raises(UsageError, match="these images are uint8: expected float32"):
         made.predict(images)
     assert exit_code("predict", tmp_path / record.name, digits, "--device", "cpu") == 0
     told = [int(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]

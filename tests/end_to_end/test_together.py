@@ -190,7 +190,7 @@ def test_what_was_begun_anew_goes_on_without_beginning_anew(tmp_path: Path) -> N
     whole, rest = Stopping(), Stopping()
     whole.steps = rest.steps = 3  # past the stop
     record = run(one, out=tmp_path, watch=whole, weights=True)
-    with pytest.raises(Interrupted, match="the same command without --fresh to go on"):
+    with pytest.raises(Interrupted, match="the same command without --fresh to resume"):
         run(one, out=tmp_path, watch=Stopping(), fresh=True)
     (folder,) = tmp_path.iterdir()
     assert not {"record.json", "arrays.npz", "weights.safetensors"} & {path.name for path in folder.iterdir()}
@@ -206,7 +206,7 @@ def test_without_a_watch_warnings_are_pythons() -> None:
 
 
 def test_a_name_is_no_experiment() -> None:
-    with pytest.raises(UsageError, match=r"a str is no experiment: give one, as in Experiment\('s-digits'\)"):
+    with pytest.raises(UsageError, match=r"a str is not an experiment: give one, as in Experiment\('s-digits'\)"):
         run("s-digits")  # type: ignore[arg-type]
 
 

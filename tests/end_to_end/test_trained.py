@@ -86,5 +86,5 @@ def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
     run(Experiment("s-digits", "sgd", settings=QUICK | {"epochs": 1}), out=tmp_path, weights=True)
     with pytest.raises(UsageError, match="unknown memory 'long_term'"):
         load_trained(tmp_path / record.name, "long_term")
-    with pytest.raises(UsageError, match=r"these images are 3 × 8 × 8 .* those it has learned are 1 × 8 × 8"):
+    with pytest.raises(UsageError, match=r"these images are 3 × 8 × 8 .* expected 1 × 8 × 8"):
         load_trained(tmp_path / record.name).predict(np.zeros((2, 3, 8, 8), np.float32))

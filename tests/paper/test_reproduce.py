@@ -171,7 +171,7 @@ def test_cohorts_are_what_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_time_is_up_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
-    with pytest.raises(TimeUp, match="run the same command to go on"):
+    with pytest.raises(TimeUp, match="run the same command to resume"):
         run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path, minutes=0.0005)
     assert list(tmp_path.rglob("checkpoint-*"))
     assert run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path).times["steps"] == 44

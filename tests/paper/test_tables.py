@@ -123,7 +123,7 @@ def test_only_runs_of_exactly_the_cell_belong() -> None:
 
 def test_the_differences_of_the_variants_are_all_there_one_by_one() -> None:
     """Each row changes one setting of `official` to what `paper` has; the published numbers are those of Table 1."""
-    official, paper = (presets.preset("s-cifar10", "scommer", 200, v) for v in ("official", "paper"))
+    official, paper = (presets.settings("s-cifar10", "scommer", 200, v) for v in ("official", "paper"))
     table = tables.paper_numbers()["variants"]
     changes = {row["label"]: row["settings"] for row in table["rows"] if "settings" in row}
     doubts = {label: changes.pop(label) for label in ("warmup=29", "offer=first_epoch")}

@@ -87,7 +87,7 @@ def test_values_become_the_settings_type(name, given, value):
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_what_is_expected(name, given, expected):
-    with pytest.raises(UsageError, match=rf"^{name} = .* does not fit: expected {expected}$"):
+    with pytest.raises(UsageError, match=rf"^{name} = .* is invalid: expected {expected}$"):
         settings("s-cifar10", **{name: given})
 
 
@@ -110,7 +110,7 @@ def test_training_that_cannot_be_is_refused(name, given):
 @pytest.mark.parametrize("text", ["epochs=inf", "batch=nan", "width=-inf"])
 def test_whole_numbers_that_are_none_are_refused(text):
     name, value = parse(text)
-    with pytest.raises(UsageError, match="does not fit: expected a whole number"):
+    with pytest.raises(UsageError, match="is invalid: expected a whole number"):
         settings("s-cifar10", **{name: value})
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified when read, the previous one kept."""
+"""Checkpoints: written atomically, verified when read, the last two kept."""
 
 import json
 import re
@@ -20,7 +20,7 @@ NAME = re.compile(r"checkpoint-\d+-[0-9a-f]{16}\.safetensors")
 
 
 def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Path:
-    """Writes a checkpoint. Its name carries its digest, so that any damage shows."""
+    """Write a checkpoint. Its name contains its digest, which reveals any damage."""
     content = safetensors.torch.save(
         {name: t.contiguous() for name, t in tensors.items()}, {"values": json.dumps(values)}
     )
@@ -33,18 +33,18 @@ def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Pa
 
 
 def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest good checkpoint, or None. A damaged one is named and set aside."""
+    """Return the newest intact checkpoint, or None. A damaged one is reported and renamed."""
     for path in _newest_first(folder):
         try:
             content = path.read_bytes()
         except OSError as e:
-            raise RunError(f"cannot read {path}: {e.strerror or e}; mend that, or begin anew with --fresh") from e
+            raise RunError(
+                f"cannot read {path}: {e.strerror or e}; make it readable, or start over with --fresh"
+            ) from e
         if sha256(content).hexdigest()[:16] != path.stem.rsplit("-", 1)[1]:
             older = len(_newest_first(folder)) > 1
-            warn(
-                f"{path.name} is damaged: {'going on from the one before' if older else 'none is left, beginning anew'}"
-            )
-            with suppress(OSError):  # where nothing may be written
+            warn(f"{path.name} is damaged: {'resuming from the previous one' if older else 'starting over'}")
+            with suppress(OSError):  # the folder may be read-only
                 path.replace(path.with_suffix(".damaged"))
             continue
         tensors, metadata = read_safetensors(path)
@@ -53,25 +53,25 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
 
 
 def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state under today's names: until 0.1.0 it began with `mind/`."""
+    """Return a state with today's names: before 0.1.0 they started with `mind/`."""
     return {re.sub("^mind/", "memories/", name): t for name, t in tensors.items()}
 
 
 def newer_than(record: Path) -> bool:
-    """Whether a run was taken up again since its record was written."""
+    """Return whether a checkpoint is newer than the record: the run is being trained again."""
     return any(path.stat().st_mtime_ns > record.stat().st_mtime_ns for path in _newest_first(record.parent))
 
 
 def clear(folder: Path) -> None:
-    """Removes the checkpoints of a finished run, and what was being written when it was killed."""
+    """Remove all checkpoints, and what a killed process was writing."""
     for path in [*folder.glob("checkpoint-*"), *folder.glob(".*.partial"), folder / "progress.json"]:
         path.unlink(missing_ok=True)
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Those that `save` has written, by their numbers; others may have files like these."""
-    ours = [path for path in folder.glob("checkpoint-*.safetensors") if NAME.fullmatch(path.name)]
-    return sorted(ours, key=_number, reverse=True)
+    """Return the files that `save` has written; other programs may use similar names."""
+    found = [path for path in folder.glob("checkpoint-*.safetensors") if NAME.fullmatch(path.name)]
+    return sorted(found, key=_number, reverse=True)
 
 
 def _number(path: Path) -> int:

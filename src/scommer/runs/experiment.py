@@ -1,4 +1,4 @@
-"""An experiment: frozen, and resolved to a plan before anything is computed."""
+"""An experiment: frozen, and turned into a complete plan before anything is computed."""
 
 import json
 import re
@@ -19,14 +19,14 @@ from scommer.runs import presets
 from scommer.runs.settings import as_dict
 from scommer.streams import Stream
 
-FLAT = 1e-3  # the least standard deviation that images are divided by
+FLAT = 1e-3  # the smallest standard deviation that images are divided by
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One cell of a table: a stream, a method, a buffer, a seed.
 
-    `stream` is a name of `scommer list` or a Stream of your own; `settings` override the presets.
+    `stream` is a name in `scommer list` or your own Stream; `settings` override the presets.
     """
 
     stream: str | Stream
@@ -34,32 +34,32 @@ class Experiment:
     buffer: int = 200
     seed: int = 0
     variant: str = "official"
-    validation: float = 0.0  # share of the training images that is scored instead of the test images
+    validation: float = 0.0  # fraction of the training images to score on, instead of the test images
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.stream, str | Stream):
-            raise UsageError(f"stream is a {type(self.stream).__name__}: give a name of `scommer list`, or a Stream")
+            raise UsageError(f"stream is a {type(self.stream).__name__}: give a name in `scommer list`, or a Stream")
         if not isinstance(self.method, str):
-            raise UsageError(f"method is a {type(self.method).__name__}: give a name of `scommer list`")
+            raise UsageError(f"method is a {type(self.method).__name__}: give a name in `scommer list`")
         if not isinstance(self.settings, Mapping):
-            raise UsageError(f"settings are a {type(self.settings).__name__}: give a dictionary, as {{'lr': 0.1}}")
+            raise UsageError(f"settings are a {type(self.settings).__name__}: give a dictionary, such as {{'lr': 0.1}}")
         for name in ("buffer", "seed"):
             value = getattr(self, name)
             if not isinstance(value, Integral):
-                raise UsageError(f"{name} = {value!r} does not fit: expected a whole number")
-            object.__setattr__(self, name, int(value))  # NumPy's are no JSON
+                raise UsageError(f"{name} = {value!r} is invalid: expected a whole number")
+            object.__setattr__(self, name, int(value))  # NumPy's integers are not JSON
         try:
             object.__setattr__(self, "validation", float(self.validation))
         except (TypeError, ValueError):
-            raise UsageError(f"validation = {self.validation!r} does not fit: expected a number") from None
+            raise UsageError(f"validation = {self.validation!r} is invalid: expected a number") from None
         if not 0 <= self.seed < 2**63:
-            raise UsageError(f"seed = {self.seed} does not fit: expected 0 or more")
+            raise UsageError(f"seed = {self.seed} is invalid: expected 0 or more")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment with everything looked up."""
+    """An experiment with its stream, its method and all settings."""
 
     experiment: Experiment
     stream: Stream
@@ -69,12 +69,12 @@ class Plan:
 
     @property
     def fitted(self) -> bool:
-        """Whether settings that were not given follow the images, for want of presets."""
+        """Whether the stream has no presets: settings that were not given follow its images."""
         return not (isinstance(self.experiment.stream, str) and presets.has(self.experiment.stream))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The experiment as plain values."""
+        """The experiment as plain values, for a record."""
         e = self.experiment
         buffer = e.buffer if self.method.draws else None
         return {
@@ -84,10 +84,10 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """A folder name: readable, and different for different settings."""
+        """The name of the run and its folder: readable, and different for different settings."""
         f = self.facts
-        own = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
-        content = json.dumps([f, self.settings, self.stream.fingerprint, *own], sort_keys=True)
+        classes = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
+        content = json.dumps([f, self.settings, self.stream.fingerprint, *classes], sort_keys=True)
         stream = re.sub(r"[^\w.+-]+", "_", f["stream"]).strip(".-") or "stream"
         parts = [stream, f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
         return "-".join([*map(str, parts), sha256(content.encode()).hexdigest()[:6]])
@@ -96,12 +96,12 @@ class Plan:
 def prepare(
     experiment: Experiment, data: Path | None = None, loaded: dict[tuple[str, float], Stream] | None = None
 ) -> Plan:
-    """Looks up all settings first, then the data: a wrong name costs no time. `loaded` streams are shared."""
+    """Resolve all settings, then load the data, so that a wrong name costs no time. `loaded` streams are shared."""
     e = experiment
     if isinstance(e.stream, str):
         check_name("stream", e.stream, streams.STREAMS)
     elif e.validation:
-        raise UsageError("a stream of your own holds out images when it is made: class_il(..., validation=0.1)")
+        raise UsageError("validation is for streams by name: use class_il(..., validation=0.1) for your own")
     method, training = check(e)
     stream = _load(e.stream, e.validation, data, loaded) if isinstance(e.stream, str) else e.stream
     plan = Plan(e, stream, method, training, as_dict(method, training))
@@ -113,7 +113,7 @@ def prepare(
 
 
 def check(e: Experiment) -> tuple[Method, Training]:
-    """The method and its training, as far as they are known without data; an error where they cannot be."""
+    """Return the method and its training, as far as they are known without data; refuse what is invalid."""
     if lookup("method", e.method, METHODS).draws and e.buffer < 1:
         raise UsageError(f"a buffer of {e.buffer} holds nothing to replay: give at least 1 (or --method sgd)")
     name = e.stream if isinstance(e.stream, str) else presets.DEFAULT
@@ -128,10 +128,10 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
 
 
 def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
-    """For a stream that no preset knows: settings that follow its images, their number and the epochs."""
+    """Return settings for a stream without presets: from its images, their number and the epochs."""
     images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # enough to measure
     x = images.float() / 255 if images.dtype == torch.uint8 else images
-    several = x.numel() > x.shape[1]  # values of a channel: a single one has no deviation
+    several = x.numel() > x.shape[1]  # values per channel: a single one has no deviation
     std = x.std((0, 2, 3), correction=int(several)).clamp(min=FLAT)
     steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # a task
     height, width = images.shape[2:]

@@ -1,4 +1,4 @@
-"""Curves while a run goes on, for the tools that people watch them with: optional, one small interface."""
+"""Optional curves while a run trains: TensorBoard, Weights & Biases, MLflow."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,17 +10,17 @@ from scommer.errors import UsageError
 
 
 class Log(Protocol):
-    """Takes scalars by name, as they come, with the step that they belong to."""
+    """Receives scalars by name, each with its step."""
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes them down."""
+        """Log these values."""
 
     def close(self) -> None:
-        """Writes down what is left."""
+        """Write what is buffered, and close the log."""
 
 
 def open_log(tool: str, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> Log:
-    """A log of the run `name` for a tool of LOGS, from `step` on: what was logged beyond it is repeated."""
+    """Open the log of the run `name` with a tool of LOGS. A resumed run logs again what came after `step`."""
     return LOGS[tool](name, settings, folder, step)
 
 
@@ -29,12 +29,12 @@ def _needed(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as e:
         raise UsageError(
-            f"--log {extra} needs a package that is not there ({e}): pip install 'scommer[{extra}]'"
+            f"--log {extra} needs a package that is not installed ({e}): pip install 'scommer[{extra}]'"
         ) from e
 
 
 class TensorBoard:
-    """Event files in the run's folder: `tensorboard --logdir runs` shows all runs."""
+    """Event files in the run's folder; `tensorboard --logdir runs` shows all runs."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
         if folder is None:
@@ -53,7 +53,7 @@ class TensorBoard:
 
 
 class WandB:
-    """Weights & Biases, in the project $WANDB_PROJECT or "scommer"; a run that goes on keeps its page."""
+    """Weights & Biases, in the project $WANDB_PROJECT or "scommer"; a resumed run keeps its page."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
         wandb = _needed("wandb", "wandb")
@@ -71,7 +71,7 @@ class WandB:
 
 
 class MLflow:
-    """MLflow, in the experiment $MLFLOW_EXPERIMENT_NAME or "scommer", where $MLFLOW_TRACKING_URI says."""
+    """MLflow at $MLFLOW_TRACKING_URI, in the experiment $MLFLOW_EXPERIMENT_NAME or "scommer"."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
         self.client = _needed("mlflow", "mlflow").MlflowClient()
@@ -79,7 +79,7 @@ class MLflow:
         found = self.client.get_experiment_by_name(title)
         experiment = found.experiment_id if found else self.client.create_experiment(title)
         same = self.client.search_runs([experiment], f"attributes.run_name = '{name}'", max_results=1) if step else []
-        if same:  # goes on
+        if same:  # resumed
             self.id = same[0].info.run_id
         else:
             self.id = self.client.create_run(experiment, run_name=name).info.run_id

@@ -1,4 +1,4 @@
-"""From a cell (stream, method, buffer, variant) and overrides to settings, all resolved and checked."""
+"""From a cell (stream, method, buffer, variant) and overrides to settings that are complete and checked."""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,11 +13,12 @@ from scommer.methods.training import Training
 from scommer.runs.settings import as_dict, coerce, setting_types
 
 DEFAULT = "default"  # the presets of a stream that has none of its own
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @cache
 def presets() -> dict[str, Any]:
-    """The tables of presets.toml."""
+    """Return the tables of presets.toml, and those that were registered."""
     return tomllib.loads((files("scommer.runs") / "presets.toml").read_text())
 
 
@@ -52,45 +53,45 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def preset(stream: str, method: str, buffer: int, variant: str = "official") -> dict[str, Any]:
-    """The settings that the presets hold for a cell."""
+    """Return the settings that the presets give for a cell."""
     tables = presets()
     found = dict(lookup("variant", variant, tables["variant"]).get(method, {}))
     for name in _lineage(stream):
         found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k != "like"}
-    return found | _of_cell(stream, method, buffer)
+    return found | _cell_preset(stream, method, buffer)
 
 
-def _of_cell(stream: str, method: str, buffer: int) -> dict[str, Any]:
-    """What is said of this method alone."""
+def _cell_preset(stream: str, method: str, buffer: int) -> dict[str, Any]:
+    """Return the settings that are given for this stream and method only."""
     cell = _cell(stream, method)
-    nearest = sorted(_sizes(cell), key=lambda size: abs(size - buffer))[:1]
+    nearest = sorted(_buffer_sizes(cell), key=lambda size: abs(size - buffer))[:1]
     return {k: v for k, v in cell.items() if not isinstance(v, dict)} | (cell[str(nearest[0])] if nearest else {})
 
 
 def _cell(stream: str, method: str) -> dict[str, Any]:
-    """What a method's presets hold for a stream, or else for the nearest one that it is like."""
+    """Return the table of a method for a stream, or for the nearest stream that it is like."""
     cells = presets()["cell"]
     return next((c[method] for name in reversed(_lineage(stream)) if method in (c := cells.get(name, {}))), {})
 
 
-def _sizes(cell: dict[str, Any]) -> list[int]:
-    """The buffers for which a cell holds values of their own."""
+def _buffer_sizes(cell: dict[str, Any]) -> list[int]:
+    """Return the buffers that a cell has separate values for."""
     return sorted(int(k) for k, v in cell.items() if isinstance(v, dict))
 
 
 def buffers(stream: str, method: str) -> str:
-    """For which buffers the presets hold values of their own: "200, 500", "any", or "–" for usual values."""
+    """Return the buffers that the presets have separate values for: "200, 500", "any", or "–" without a preset."""
     cell = _cell(stream, method)
-    return ", ".join(map(str, _sizes(cell))) or ("any" if cell else "–")
+    return ", ".join(map(str, _buffer_sizes(cell))) or ("any" if cell else "–")
 
 
 def has(stream: str) -> bool:
-    """Whether there are presets for a stream; without, some settings follow its images."""
+    """Return whether a stream has presets; without them, some settings follow its images."""
     return stream in presets()["stream"]
 
 
 def _lineage(stream: str) -> list[str]:
-    """A stream and those it is like, from the furthest to itself; `default` for one without a preset."""
+    """Return the streams that a stream is like, the furthest first, then itself; `default` if it has no preset."""
     if not has(stream):
         return [DEFAULT]
     like = presets()["stream"][stream].get("like")
@@ -98,21 +99,17 @@ def _lineage(stream: str) -> list[str]:
 
 
 def resolve(
-    stream: str,
-    method: str,
-    buffer: int,
-    variant: str = "official",
-    overrides: Mapping[str, Any] = MappingProxyType({}),
+    stream: str, method: str, buffer: int, variant: str = "official", overrides: Mapping[str, Any] = NONE
 ) -> tuple[Method, Training]:
-    """A method and its training: the presets' settings, then the overrides."""
+    """Return a method and its training, with the settings of the presets and then the overrides."""
     kinds: list[type] = [lookup("method", method, METHODS), Training]
     types_of = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
-    for name in {**_of_cell(stream, method, buffer), **overrides}:
+    for name in {**_cell_preset(stream, method, buffer), **overrides}:
         check_name(f"setting of {method}", name, types_of)
     given = {**preset(stream, method, buffer, variant), **overrides}
     chosen: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
     for name, value in given.items():
-        if name in types_of:  # a stream's preset may speak of what another method has
+        if name in types_of:  # a stream's preset may have settings of other methods
             kind, hint = types_of[name]
             chosen[kind][name] = coerce(name, value, hint)
     made, training = (kind(**chosen[kind]) for kind in kinds)
@@ -120,11 +117,7 @@ def resolve(
 
 
 def settings(
-    stream: str,
-    method: str,
-    buffer: int | None,
-    variant: str = "official",
-    overrides: Mapping[str, Any] = MappingProxyType({}),
+    stream: str, method: str, buffer: int | None, variant: str = "official", overrides: Mapping[str, Any] = NONE
 ) -> dict[str, Any]:
-    """All settings of a cell by name; a method without replay has no buffer."""
+    """Return all settings of a cell by name; a method without replay has no buffer."""
     return as_dict(*resolve(stream, method, buffer or 0, variant, overrides))

@@ -1,4 +1,4 @@
-"""How a run shows itself: a live bar in a terminal, plain lines elsewhere."""
+"""Progress while a run trains: a bar in a terminal, plain lines elsewhere."""
 
 import time
 import warnings
@@ -11,12 +11,12 @@ from scommer.errors import RunWarning
 from scommer.gpu.capture import EAGER
 from scommer.runs.experiment import Plan
 
-SLOW = EAGER + 2  # steps: the first has no replay, and of the next kind so many come before one is recorded
-COMPILES = "kernels are compiled, a minute or two the first time"  # on a GPU, before the first step
+SLOW = EAGER + 2  # first steps: one without replay, then the eager ones and the recording of a graph
+COMPILES = "kernels are compiled, which takes a minute or two the first time"  # on a GPU, before the first step
 
 
 class Watch:
-    """What follows a run, or the longest of several side by side. This one says nothing but warnings."""
+    """Follows a run, or the longest of several side by side. This one only shows warnings."""
 
     def begin(self, plan: Plan, learner: Learner, together: int) -> None: ...
 
@@ -29,9 +29,9 @@ class Watch:
 
 
 class Pace:
-    """Measures how fast a learner goes, and reads its loss now and then: a host read, so never every step.
+    """Measures the speed of a learner, and reads its loss now and then: each read waits for the device.
 
-    It counts from the end of the first steps: most of what is compiled is compiled in them.
+    The first steps do not count: most compilation happens in them.
     """
 
     def __init__(self, every: float) -> None:
@@ -44,7 +44,7 @@ class Pace:
         self.first, self.total = learner.steps
 
     def due(self, learner: Learner) -> bool:
-        """Whether it is time to show something."""
+        """Return whether it is time to show something."""
         now = time.monotonic()
         if self.start is None:
             if (done := learner.steps[0]) >= self.first + SLOW:
@@ -56,9 +56,9 @@ class Pace:
         return True
 
     def describe(self, learner: Learner) -> str:
-        """Task, epoch, loss, images per second, time left."""
+        """Return task, epoch, loss, images per second and time left."""
         done, _ = learner.steps
-        assert self.start is not None  # nothing was due before
+        assert self.start is not None  # nothing is due before
         speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
         images = speed * learner.size * self.together
         left = (self.total - done) / speed if speed else 0
@@ -70,14 +70,14 @@ class Pace:
 
 
 def clock(seconds: float) -> str:
-    """1:02:03 or 2:03."""
+    """Return seconds as 1:02:03 or 2:03."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
 
 
 class LiveWatch(Watch):
-    """A progress bar that is redrawn in place."""
+    """A progress bar."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.pace = console, Pace(0.2)
@@ -113,25 +113,25 @@ class PlainWatch(Watch):
     def begin(self, plan: Plan, learner: Learner, together: int) -> None:
         self.pace.begin(learner, together)
         what = f"resuming {plan.name} at step {self.pace.first:,}" if self.pace.first else f"running {plan.name}"
-        others = f", {together - 1} more beside it" if together > 1 else ""
+        others = f", with {together - 1} more side by side" if together > 1 else ""
         compiles = f" ({COMPILES})" if learner.device.type == "cuda" else ""
-        self._say(f"{what}: {self.pace.total:,} steps on {learner.device}{others}{compiles}")
+        self._print(f"{what}: {self.pace.total:,} steps on {learner.device}{others}{compiles}")
 
     def moment(self, learner: Learner, moment: Moment) -> None:
         if moment == "task":
             rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
             seen = ", ".join(f"{view} {row[: learner.known].mean():.2f} %" for view, row in rows.items())
-            self._say(f"after task {learner.task}: mean Class-IL accuracy of tasks seen: {seen}")
+            self._print(f"after task {learner.task}: mean Class-IL accuracy on the tasks so far: {seen}")
         elif self.pace.due(learner):
-            self._say(self.pace.describe(learner))
+            self._print(self.pace.describe(learner))
 
     def warn(self, message: str) -> None:
-        self._say(f"warning: {message}")
+        self._print(f"warning: {message}")
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def watch_for(console: Console) -> Watch:
-    """A bar where it can be redrawn, lines where not."""
+    """Return a bar for a terminal, and lines for anything else."""
     return LiveWatch(console) if console.is_terminal else PlainWatch(console)

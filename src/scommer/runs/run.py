@@ -1,4 +1,4 @@
-"""One experiment on its way to a record: taken up, saved, shown, finished."""
+"""One experiment on its way to a record: resumed, saved, shown, finished."""
 
 import json
 import time
@@ -22,7 +22,7 @@ from scommer.runs.recording import final_weights, record_of
 
 
 class Run:
-    """One experiment on its way to a record, taken up from its last checkpoint where there is one."""
+    """One experiment on its way to a record, resumed from its last checkpoint if there is one."""
 
     def __init__(
         self, plan: Plan, options: RunOptions, watch: Watch, device: torch.device, precision: Precision
@@ -37,21 +37,36 @@ class Run:
             plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
             device=device, precision=precision, capture=options.capture,
         )  # fmt: skip
-        self.story: dict[str, Any] = {"started": provenance.now(), "seconds": 0.0, "sources": [provenance.sources()]}
+        self.earlier: dict[str, Any] = {"started": provenance.now(), "seconds": 0.0, "sources": [provenance.sources()]}
         if folder and not options.fresh and (saved := checkpoint.load(folder, watch.warn)):
-            self._take_up(*saved)
-            if self.story["sources"][-1] != provenance.sources():
-                watch.warn("the code has changed since this run was begun: its record will say so")
-                self.story["sources"].append(provenance.sources())
-        self.begun = self.kept = time.monotonic()
-        self.saved = self.learner.steps[0]
+            self._resume(*saved)
+            if self.earlier["sources"][-1] != provenance.sources():
+                watch.warn("the code has changed since this run was started: its record will say so")
+                self.earlier["sources"].append(provenance.sources())
+        self.resumed_at = self.saved_at = self.shown_at = time.monotonic()
+        self.saved_steps = self.learner.steps[0]
         about = plan.facts | plan.settings
-        self.log = open_log(options.log, plan.name, about, folder, self.saved) if options.log else None
+        self.log = open_log(options.log, plan.name, about, folder, self.saved_steps) if options.log else None
         for warning in plan.method.plan_warnings(plan.training):
             watch.warn(warning)
 
+    def _resume(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        for name, here in self._device().items():
+            if values.get(name, here) != here:
+                raise RunError(
+                    f"the run in {self.folder} was started with --{name} {values[name]}, not {here}: "
+                    f"resume it with that, or start over with --fresh"
+                )
+        try:
+            self.learner.restore(tensors, values)
+            self.earlier = {name: values[name] for name in self.earlier}
+        except (KeyError, RuntimeError) as e:
+            raise RunError(
+                f"the checkpoint in {self.folder} is from another version ({e}): start over with --fresh"
+            ) from e
+
     def begin(self) -> None:
-        """Shows itself; where it begins anew, what an earlier one left is removed."""
+        """Show the progress; when starting over, first remove what an earlier run left."""
         if self.folder and self.options.fresh:
             try:
                 checkpoint.clear(self.folder)
@@ -59,10 +74,10 @@ class Run:
                     (self.folder / name).unlink(missing_ok=True)
             except OSError as e:
                 raise RunError(f"cannot remove {e.filename}: {e.strerror or e}; give another folder with --out") from e
-        self.show()
+        self.show_progress()
 
     def note(self, moment: Moment) -> None:
-        """Logs what a moment brought, the loss of an epoch or accuracies after a task; warns once if it diverges."""
+        """Log the loss of an epoch or the accuracies after a task; warn once if training diverges."""
         learner = self.learner
         if moment == "epoch" and not self.warned and (trouble := learner.divergence()):
             self.watch.warn(f"{self.plan.name}, task {learner.task + 1}, epoch {learner.epoch}: {trouble}")
@@ -82,51 +97,37 @@ class Run:
         self.log.scalars(learner.steps[0], values)
 
     def steps_left(self) -> int:
-        """How many steps are still to go."""
+        """Return how many steps remain."""
         done, steps = self.learner.steps
         return steps - done
 
-    def _take_up(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        for name, here in self._where().items():
-            if values.get(name, here) != here:
-                raise RunError(
-                    f"the run in {self.folder} was begun with --{name} {values[name]}, not {here}: "
-                    f"go on with that, or begin anew with --fresh"
-                )
-        try:
-            self.learner.restore(tensors, values)
-            self.story = {name: values[name] for name in self.story}
-        except (KeyError, RuntimeError) as e:
-            raise RunError(
-                f"the checkpoint in {self.folder} is of another version ({e}): begin anew with --fresh"
-            ) from e
+    def history(self) -> dict[str, Any]:
+        """Return when the run was started, how long it has taken, by which code and where."""
+        seconds = self.earlier["seconds"] + time.monotonic() - self.resumed_at
+        return {**self.earlier, **self._device(), "seconds": seconds}
 
-    def told(self) -> dict[str, Any]:
-        """When it was begun, how long it took, by which code, where."""
-        return {**self.story, **self._where(), "seconds": self.story["seconds"] + time.monotonic() - self.begun}
-
-    def _where(self) -> dict[str, str]:
+    def _device(self) -> dict[str, str]:
         return {"device": self.learner.device.type, "precision": self.learner.precision}
 
-    def keep(self) -> None:
-        """Leaves a checkpoint, never of a broken state."""
+    def save(self) -> None:
+        """Write a checkpoint, unless the loss is broken."""
         if not self.folder:
             return
-        self.learner.mean_loss()
+        self.learner.mean_loss()  # raises where it is not a number
         tensors, values = self.learner.state()
-        checkpoint.save(self.folder, tensors, values | self.told())
-        self.kept, self.saved = time.monotonic(), self.learner.steps[0]
-        self.show()
+        checkpoint.save(self.folder, tensors, values | self.history())
+        self.saved_at, self.saved_steps = time.monotonic(), self.learner.steps[0]
+        self.show_progress()
 
-    def show(self) -> None:
-        """What `scommer show` says of a run that is not finished, and how much of it is saved."""
-        self.shown = time.monotonic()
+    def show_progress(self) -> None:
+        """Write what `scommer show` shows of an unfinished run."""
+        self.shown_at = time.monotonic()
         if self.folder:
             learner = self.learner
             progress = {
                 "name": self.plan.name,
                 "steps": learner.steps,
-                "saved": self.saved,
+                "saved": self.saved_steps,
                 "task": learner.task,
                 "epoch": learner.epoch,
                 "tasks": len(learner.phases),
@@ -136,8 +137,8 @@ class Run:
             write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
 
     def finish(self, weights: bool, together: int) -> None:
-        """Writes the record, and the weights where wanted, and clears away what is no longer needed."""
-        record = record_of(self.plan, self.learner, self.told() | {"together": together})
+        """Write the record and, if wanted, the weights; then remove the checkpoints."""
+        record = record_of(self.plan, self.learner, self.history() | {"together": together})
         if self.folder:
             if weights:
                 content = safetensors.torch.save(final_weights(self.learner))

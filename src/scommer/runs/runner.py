@@ -1,4 +1,4 @@
-"""Running experiments to their records: side by side, with checkpoints, resumable at any moment."""
+"""Run experiments to their records: side by side, with checkpoints, resumable at any step."""
 
 import gc
 import signal
@@ -22,8 +22,8 @@ from scommer.runs.record import Record
 from scommer.runs.run import Run
 from scommer.streams import Stream
 
-SHOWN = 5.0  # seconds between two tellings of how far a run is
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where its terminal is gone
+PROGRESS_SECONDS = 5.0  # between two updates of progress.json
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when the terminal is closed
 
 
 def run(experiment: Experiment, options: RunOptions | None = None, **keywords: Any) -> Record:
@@ -50,17 +50,17 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     experiments = list(experiments)
     for e in experiments:
         if not isinstance(e, Experiment):
-            raise UsageError(f"a {type(e).__name__} is no experiment: give one, as in Experiment('s-digits')")
+            raise UsageError(f"a {type(e).__name__} is not an experiment: give one, as in Experiment('s-digits')")
     watch, device = options.watch or Watch(), choose_device(options.device)
     precision = choose_precision(options.precision, device)
     if device.type == "cuda":
-        gc.collect()  # learners and their graphs know each other: earlier ones may still hold GPU memory
+        gc.collect()  # learners and their graphs refer to each other: earlier ones may still hold GPU memory
     loaded: dict[tuple[str, float], Stream] = {}
     plans = [prepare(e, Path(options.data) if options.data else None, loaded) for e in experiments]
     for plan in plans:
         plan.stream.check_test_images()
     names = [plan.name for plan in plans]
-    made: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}
     with ExitStack() as held:
         held.enter_context(computing_on(device, precision))
@@ -71,33 +71,33 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
                 if folder:
                     held.enter_context(checkpoint.locked(folder))
                     if not options.fresh and (record := _finished(folder, options, watch)):
-                        made[name] = record
+                        records[name] = record
                         continue
                 runs.append(Run(plan, options, watch, device, precision))
             except ScommerError as e:
                 failures[name] = e
-        for this in runs:  # none before all can be
+        for one in runs:  # only now, because --fresh removes earlier results
             try:
-                this.begin()
+                one.begin()
             except ScommerError as e:
-                this.failure = e
-        if going := [this for this in runs if not this.failure]:
-            _drive(going, options, watch)
-    made |= {run.plan.name: run.record for run in runs if run.record}
-    failures |= {run.plan.name: run.failure for run in runs if run.failure}
+                one.failure = e
+        if ready := [one for one in runs if not one.failure]:
+            _train(ready, options, watch)
+    records |= {one.plan.name: one.record for one in runs if one.record}
+    failures |= {one.plan.name: one.failure for one in runs if one.failure}
     if len(failures) == len(set(names)) and len({str(e) for e in failures.values()}) == 1:
         raise next(iter(failures.values()))
     if failures:
-        raise Failed(failures, list(made.values()))
-    return [made[name] for name in names]
+        raise Failed(failures, list(records.values()))
+    return [records[name] for name in names]
 
 
 def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
-    """The record of a run that needs no running: it was finished as it is asked for."""
+    """Return the record of a run that was finished with these options, or None if it must be run."""
     if not (folder / "record.json").exists():
         return None
     if options.weights and not (folder / "weights.safetensors").exists():
-        watch.warn(f"{folder.name} was finished without keeping its weights: training again")
+        watch.warn(f"{folder.name} is finished, but its weights were not kept: training it again")
         return None
     record = Record.load(folder)
     was = {"precision": record.device.get("precision"), "device": record.device.get("type")}
@@ -105,60 +105,59 @@ def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
         if wanted and was[name] and wanted.split(":")[0] != was[name]:
             raise RunError(
                 f"the run in {folder} was finished with --{name} {was[name]}, not {wanted}: "
-                f"give another folder with --out, or begin anew with --fresh"
+                f"give another folder with --out, or start over with --fresh"
             )
     if record.code["sources"] != sources():
-        watch.warn(f"{folder.name} was finished by other code than this: --fresh runs it again")
+        watch.warn(f"{folder.name} was finished by another version of the code: run it again with --fresh")
     if (folder / "weights.safetensors").exists() or not checkpoint.newer_than(folder / "record.json"):
-        checkpoint.clear(folder)  # of a process that was killed at its end; newer ones train again for weights
+        checkpoint.clear(folder)  # left by a process that was killed; newer ones belong to training for weights
     return record
 
 
-def _drive(runs: list[Run], options: RunOptions, watch: Watch) -> None:
-    """A step of each run in turn until each has its record, or a failure, or the time is over."""
+def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
+    """Take a step of each run in turn until each has its record or a failure, or the time is up."""
     end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
-    going = {run: run.learner.learn() for run in runs}
-    lead = max(going, key=Run.steps_left)  # the one that is watched
-    watch.begin(lead.plan, lead.learner, len(runs))
+    active = {run: run.learner.learn() for run in runs}
+    watched = max(active, key=Run.steps_left)
+    watch.begin(watched.plan, watched.learner, len(runs))
     try:
-        with interruptible() as asked:
-            while going and not asked and time.monotonic() < end:
-                for this, moments in list(going.items()):
+        with interruptible() as stops:
+            while active and not stops and time.monotonic() < end:
+                for one, moments in list(active.items()):
                     try:
                         moment = next(moments, None)
                         if moment is None:
-                            this.finish(options.weights, len(runs))
-                            del going[this]
+                            one.finish(options.weights, len(runs))
+                            del active[one]
                             continue
-                        this.note(moment)
-                        if this is lead:
-                            watch.moment(this.learner, moment)
-                        if time.monotonic() - this.kept >= options.checkpoint_seconds:
-                            this.keep()
-                        elif moment == "task" or time.monotonic() - this.shown >= SHOWN:
-                            this.show()
-                    except (BrokenPipeError, SystemExit):  # whoever read along is gone; the latter is rich's way
-                        asked.append(signal.SIGPIPE)
+                        one.note(moment)
+                        if one is watched:
+                            watch.moment(one.learner, moment)
+                        if time.monotonic() - one.saved_at >= options.checkpoint_seconds:
+                            one.save()
+                        elif moment == "task" or time.monotonic() - one.shown_at >= PROGRESS_SECONDS:
+                            one.show_progress()
+                    except (BrokenPipeError, SystemExit):  # the reader of our output is gone; rich raises the latter
+                        stops.append(signal.SIGPIPE)
                     except ScommerError as e:
-                        this.failure = e
-                        del going[this]
-                        if going:
-                            watch.warn(f"{this.plan.name} failed, the others go on: {e}")
-                            lead = max(going, key=Run.steps_left)
-            saved = [this for this in going if _saved(this, watch)]
-            if saved:
-                raise Interrupted(saved) if asked else TimeUp(saved)
+                        one.failure = e
+                        del active[one]
+                        if active:
+                            watch.warn(f"{one.plan.name} failed, the others continue: {e}")
+                            watched = max(active, key=Run.steps_left)
+            if saved := [one for one in active if _save(one, watch)]:
+                raise Interrupted(saved) if stops else TimeUp(saved)
     finally:
-        for this in runs:
-            if this.log:
-                this.log.close()
+        for one in runs:
+            if one.log:
+                one.log.close()
         watch.end()
 
 
-def _saved(run: Run, watch: Watch) -> bool:
-    """Leaves a checkpoint of a run that is stopped; where that cannot be, the others are saved all the same."""
+def _save(run: Run, watch: Watch) -> bool:
+    """Save a run that is stopped, and return whether that worked: the others are saved in any case."""
     try:
-        run.keep()
+        run.save()
     except ScommerError as e:
         run.failure = e
         watch.warn(f"{run.plan.name} was not saved: {e}")
@@ -174,14 +173,14 @@ class Failed(RunError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Stopped on request, with everything saved."""
+    """Stopped by a signal, after everything was saved."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         super().__init__(f"stopped {_where(runs)}")
 
 
 class TimeUp(ScommerError):
-    """Stopped when its time was over, with everything saved."""
+    """Stopped when the time was up, after everything was saved."""
 
     exit_code = 0
 
@@ -194,25 +193,25 @@ def _where(runs: Sequence[Run]) -> str:
     task, epoch = first.learner.place
     folders = ", ".join(str(run.folder) for run in runs)
     command = "the same command without --fresh" if first.options.fresh else "the same command"
-    kept = f"saved in {folders}; run {command} to go on" if first.folder else "nothing was kept: no folder was given"
-    return f"at task {task}, epoch {epoch}: {kept}"
+    saved = f"saved in {folders}; run {command} to resume" if first.folder else "nothing was saved: no folder was given"
+    return f"at task {task}, epoch {epoch}: {saved}"
 
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Collects Ctrl-C and its like instead of breaking off in the middle of a step; a second one breaks off."""
-    asked: list[int] = []
+    """Collect signals such as Ctrl-C instead of stopping in the middle of a step; a second one stops at once."""
+    stops: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        if asked:
+        if stops:
             raise KeyboardInterrupt
-        asked.append(number)
+        stops.append(number)
 
-    main = threading.current_thread() is threading.main_thread()  # others cannot take signals
-    heard = [s for s in STOPS if main and signal.getsignal(s) is not signal.SIG_IGN]  # nohup wants SIGHUP ignored
-    before = {s: signal.signal(s, note) for s in heard}
+    main = threading.current_thread() is threading.main_thread()  # other threads cannot handle signals
+    handled = [s for s in STOP_SIGNALS if main and signal.getsignal(s) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {s: signal.signal(s, note) for s in handled}
     try:
-        yield asked
+        yield stops
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)

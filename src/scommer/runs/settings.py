@@ -1,4 +1,4 @@
-"""Settings as values: parsed from text, checked against their types, written back."""
+"""Settings: parsed from text, checked against their types, written as text."""
 
 import json
 import math
@@ -15,28 +15,28 @@ from scommer.methods.training import Training
 
 
 def setting_types(kind: type) -> dict[str, Any]:
-    """The settings of a dataclass and their types."""
+    """Return the settings of a dataclass and their types."""
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def as_dict(method: Method, training: Training) -> dict[str, Any]:
-    """All settings by name, as plain values."""
+    """Return all settings by name, as plain values."""
     everything = {**asdict(training), **asdict(method)}  # type: ignore[call-overload]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in sorted(everything.items())}
 
 
 def written(value: Any) -> str:
-    """A setting's value as `--set` takes it."""
+    """Return a setting's value as `--set` takes it."""
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def parse(assignment: str) -> tuple[str, Any]:
-    """`name=value` from the command line; values are written as in TOML, words without quotes too."""
+    """Read `name=value` from the command line: values as in TOML, words also without quotes."""
     name, sign, text = assignment.partition("=")
     if not sign or not name.strip():
         raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
-    text = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)  # .5, which TOML does not know
+    text = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)  # TOML does not allow .5
     if text.strip() in ("True", "False"):
         text = text.lower()
     try:
@@ -46,16 +46,16 @@ def parse(assignment: str) -> tuple[str, Any]:
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:
-    """The value as the setting's type, or an error that says what is expected."""
+    """Return the value as the setting's type, or raise an error that says what is expected."""
     for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
         match = _as(value, option)
         if match is not None or (option is types.NoneType and value in (None, "none", "None")):
             return match
-    raise UsageError(f"{name} = {value!r} does not fit: expected {_describe(hint)}")
+    raise UsageError(f"{name} = {value!r} is invalid: expected {_describe(hint)}")
 
 
 def _as(value: Any, hint: Any) -> Any:
-    """The value as this one type, None where it is not."""
+    """Return the value as this type, or None if it has another."""
     number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) else None

@@ -1,4 +1,4 @@
-"""A finished run's memory, loaded to answer: what a product uses once training is done."""
+"""A trained memory of a finished run, loaded to predict."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,10 +21,10 @@ from scommer.runs.settings import setting_types
 
 
 class Trained:
-    """A network with the weights and batch-norm statistics it was scored with."""
+    """A network with the weights and batch-norm statistics that it was scored with."""
 
-    dtype: str | None = None  # of the images, uint8 or float32, where it is known
-    range: Sequence[float] | None = None  # their least and greatest value, where it is known
+    dtype: str | None = None  # of the training images, uint8 or float32, if known
+    range: Sequence[float] | None = None  # their smallest and largest value, if known
 
     def __init__(
         self, network: nn.Module, augment: Augment, class_names: tuple[str, ...], image_shape: tuple[int, ...]
@@ -33,20 +33,18 @@ class Trained:
         self.class_names, self.image_shape = class_names, image_shape
 
     def logits(self, images: Array, layout: Layout = "auto") -> Tensor:
-        """Logits [N, C] of raw images, in the form in which the stream's images were given."""
+        """Return logits [N, C] of raw images, given in the same form as the training images."""
         x = as_nchw(images, layout=layout)
         if x.shape[1:] != self.image_shape:
             given, learned = (" × ".join(map(str, shape)) for shape in (x.shape[1:], self.image_shape))
-            raise UsageError(f"these images are {given} (channels, height, width), those it has learned are {learned}")
+            raise UsageError(f"these images are {given} (channels, height, width): expected {learned}, as in training")
         if self.dtype and x.dtype != self.dtype:
-            raise UsageError(
-                f"these images are {x.dtype}, those it has learned are {self.dtype}: give them as those were"
-            )
+            raise UsageError(f"these images are {x.dtype}: expected {self.dtype}, as in training")
         return self.respond(torch.from_numpy(x))
 
     @torch.no_grad()
     def respond(self, x: Tensor) -> Tensor:
-        """Logits [N, C] of raw images that are laid out as [N, C, H, W] already."""
+        """Return logits [N, C] of raw images in the layout [N, C, H, W]."""
         device = self.augment.mean.device
         with current(device):
             return torch.cat(
@@ -54,17 +52,17 @@ class Trained:
             )
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
-        """The most likely class [N] of each image, among all classes."""
+        """Return the most likely class [N] of each image, among all classes."""
         return self.logits(images, layout).argmax(1)
 
 
 def load_trained(folder: Path | str, memory: str | None = None, device: str | None = "cpu") -> Trained:
-    """The memory that answers (or the one named) of a run that kept its weights."""
+    """Load the memory of inference, or the one named, of a run that kept its weights."""
     folder = Path(folder).expanduser()
     record = Record.load(folder)
     path = folder / "weights.safetensors"
     if not path.exists():
-        raise UsageError(f"{folder} kept no weights: run it with --save-weights")
+        raise UsageError(f"{folder} has no weights: run it with --save-weights")
     where = str(choose_device(device))
     try:
         tensors = safetensors.torch.load_file(path, device=where)
@@ -83,7 +81,7 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without the beginning."""
+    """Return the tensors whose names start with the prefix, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
@@ -95,19 +93,19 @@ def trained(
     weights: Mapping[str, Tensor],
     device: torch.device | str,
 ) -> Trained:
-    """A network of a method with these settings, with these parameters and statistics, by name."""
+    """Return a method's network with these settings, parameters and statistics."""
     kind = lookup("method", method, METHODS)
     own = {name: settings[name] for name in setting_types(kind) if name in settings}
     sparse = kind(**own).network_settings()
     size = {k: settings[k] for k in ("width", "depth", "stages")}
     channels, height, width = image_shape
-    any_weights = torch.Generator().manual_seed(0)  # replaced at once
-    network = networks.build(
-        settings["network"], (channels, height, width), len(classes), any_weights, **size, **sparse
-    ).to(device)
+    unused = torch.Generator().manual_seed(0)  # all weights are replaced below
+    network = networks.build(settings["network"], (channels, height, width), len(classes), unused, **size, **sparse).to(
+        device
+    )
     try:
         network.load_state_dict(weights)
     except RuntimeError as e:
-        raise UsageError(f"these weights do not fit the network {settings['network']}, was it changed? {e}") from e
+        raise UsageError(f"these weights do not fit the network {settings['network']}; has it changed? {e}") from e
     augment = Augment(0, False, settings["mean"], settings["std"], device)
     return Trained(network, augment, tuple(classes), (channels, height, width))
