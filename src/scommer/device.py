@@ -45,7 +45,8 @@ def choose_precision(wanted: str | None, device: torch.device) -> Precision:
     gpu = device.type == "cuda"
     if wanted not in (None, "fp32") and not gpu:  # bf16 kills the process on some virtual machines
         raise UsageError(f"{wanted} is for GPUs: use --precision fp32")
-    usual = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    with _gpu_queues():  # asking for it may start the driver
+        usual = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     precision: Precision = wanted or usual  # type: ignore[assignment]
     return precision
 
