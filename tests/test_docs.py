@@ -104,7 +104,7 @@ def test_records_md_lists_every_field_and_array() -> None:
     for record in load(
         [ROOT / "docs/records", ROOT / "results/s-cifar10-joint-*", ROOT / "results/gcil-uniform-cls-*"]
     ):
-        size = {"T": len(record.matrix()), "C": len(record.stream["classes"]), "15": 15, "3": 3}
+        size = {"T": len(record.matrix()), "C": len(record.stream.classes), "15": 15, "3": 3}
         size["E"] = record.settings["epochs"] * size["T"]
         for name, array in record.arrays.items():
             kind, *rest = name.split("/")
@@ -113,7 +113,7 @@ def test_records_md_lists_every_field_and_array() -> None:
                 [kind, *(["MEMORY"] if rest and not rest[0].isdigit() else []), *(["STAGE"] if stage else [])]
             )
             seen.add(general)
-            tasks = len(record.stream["tasks"]) if kind == "task_probability" else size["T"]
+            tasks = len(record.stream.tasks) if kind == "task_probability" else size["T"]
             expected = [array.shape[-1] if n == "N" else (size | {"T": tasks})[n] for n in listed[general].split(", ")]
             assert list(array.shape) == expected, (record.name, name)
     assert seen == listed.keys()

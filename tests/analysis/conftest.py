@@ -1,11 +1,13 @@
 """Made-up records with everything that figures and measures read."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from calling import exit_code
+from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 
 from scommer.engine.evaluate import summary
 from scommer.runs.record import Record
@@ -40,16 +42,14 @@ def made_record(
         held |= {f"p_s/{stage}": rng.uniform(0, 0.9, (classes, units)).astype(np.float16) for stage in (1, 2)}
     return Record(
         name=f"{stream}-{method}-{buffer}-seed{seed}",
-        experiment={"stream": stream, "method": method, "buffer": buffer, "seed": seed, "variant": "official",
-                    "validation": 0.0},
+        experiment=replace(EXPERIMENT, stream=stream, method=method, buffer=buffer, seed=seed),
         settings={"epochs": epochs, "lr": 0.1, **(settings or {})},
-        stream={"name": stream, "kind": kind, "classes": [f"class_{c}" for c in range(classes)],
-                "tasks": [list(t) for t in tasks], "fingerprint": f"{stream}/{tasks}"},
+        stream=replace(STREAM, name=stream, kind=kind, classes=[f"class_{c}" for c in range(classes)],
+                       tasks=[list(t) for t in tasks], fingerprint=f"{stream}/{tasks}"),
         inference=memories[-1], matrices={m: {s: v.tolist() for s, v in by.items()} for m, by in r.items()},
         untrained={s: untrained.tolist() for s in names},
         scores={m: {s: summary(v, untrained, kind) for s, v in by.items()} for m, by in r.items()},
-        code={"commit": None, "dirty": False, "sources": ""}, versions={"torch": ""},
-        device={"name": "", "precision": ""}, times={"seconds": 1.0, "steps": 1, "finished": ""},
+        code=CODE, versions={"torch": ""}, device=DEVICE, times=TIMES,
         arrays=held if arrays else {},
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Paired differences against another computation of the interval."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from scipy.stats import ttest_rel
@@ -46,9 +47,9 @@ def test_sides_that_differ_in_precision_alone_are_told_apart(make):
     half, full = [make("er", s) for s in (0, 1)], [make("er", s) for s in (0, 1)]
     assert compare(half, full)[0].labels == ("ER", "ER")
     for r, precision in zip(half + full, ["bf16"] * 2 + ["fp32"] * 2, strict=True):
-        r.device["precision"] = precision
+        r.device = replace(r.device, precision=precision)
     assert compare(half, full)[0].labels == ("ER, bf16", "ER, fp32")
-    half[1].device["precision"] = "tf32"
+    half[1].device = replace(half[1].device, precision="tf32")
     assert compare(half, full)[0].labels[0] == "ER, bf16/tf32"
     assert compare(half, [make("der++", s) for s in (0, 1)])[0].labels == ("ER", "DER++")
 
@@ -88,7 +89,7 @@ def test_each_stream_is_compared_on_its_own(make):
 def test_precisions_that_differ_are_told(make):
     a, b = [make("scommer", s) for s in (0, 1)], [make("er", s) for s in (0, 1)]
     for run, precision in zip([*a, *b], ("tf32", "bf16", "bf16", "bf16"), strict=True):
-        run.device = {**run.device, "precision": precision}
+        run.device = replace(run.device, precision=precision)
     (found,) = compare(a, b)
     assert "Precisions: A has bf16/tf32, B bf16." in notes(found)
     (found,) = compare(a[1:], b[1:])
@@ -108,6 +109,6 @@ def test_what_cannot_be_compared_is_refused(make):
     with pytest.raises(UsageError, match="on s-made A has seeds 0, 1, B has seed 2"):
         compare([make("er", 0), make("er", 1)], [make("sgd", 2)])
     other = make("sgd")
-    other.stream["fingerprint"] = "another"
+    other.stream = replace(other.stream, fingerprint="another")
     with pytest.raises(UsageError, match="did not learn the same stream"):
         compare([make("er")], [other])

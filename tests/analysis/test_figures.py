@@ -52,7 +52,7 @@ def test_tasks_has_a_panel_for_each_task_with_both_memories(runs):
     figure = figures.draw("tasks", runs)
     axes = [ax for ax in figure.axes if ax.axison]
     assert [ax.get_title() for ax in axes] == ["task T1", "task T2", "task T3", "mean so far"]
-    seeds = [r for r in runs if r.experiment["method"] == "scommer"]
+    seeds = [r for r in runs if r.experiment.method == "scommer"]
     working, long_term = lines(axes[1], "scommer")
     for line, memory in ((working, "working"), (long_term, "long_term")):
         assert line.get_xdata().tolist() == [2, 3]  # a task is not drawn before it was learned
@@ -366,7 +366,7 @@ def test_show_tells_the_measures(folder, capsys, call):
 
 def test_names_of_classes_are_neither_formulas_nor_without_end(make):
     record = make()
-    record.stream["classes"][:3] = [r"$\frac{$", "a\x00b", "so long a name that it would leave no room for a figure"]
+    record.stream.classes[:3] = [r"$\frac{$", "a\x00b", "so long a name that it would leave no room for a figure"]
     figure = figures.draw("codes", [record])
     FigureCanvasAgg(figure).draw()
     names = [t.get_text() for t in figure.axes[0].get_yticklabels()]

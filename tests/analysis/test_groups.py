@@ -1,5 +1,7 @@
 """Which runs belong together, and under what name."""
 
+from dataclasses import replace
+
 import pytest
 
 from scommer.analysis.groups import groups
@@ -10,7 +12,7 @@ from scommer.runs.settings import as_dict
 
 def test_runs_that_differ_in_the_seed_alone_belong_together(make):
     found = groups([make("scommer", 2), make("er", 0), make("scommer", 0), make("sgd", 0, buffer=None)])
-    assert [(g.label, [r.experiment["seed"] for r in g.records]) for g in found] == [
+    assert [(g.label, [r.experiment.seed for r in g.records]) for g in found] == [
         ("SGD", [0]), ("ER", [0]), ("SCoMMER", [0, 2]),
     ]  # fmt: skip
     assert found[2].matrices("working").shape == (2, 3, 3)
@@ -70,7 +72,7 @@ def test_what_was_changed_is_named_beside_other_methods_and_alone_too(make):
 def test_the_usual_variant_goes_without_saying_and_the_preset_comes_first(make):
     def run(variant="official", method="scommer", **change):
         record = make(method, settings=as_dict(*presets.resolve("s-made", method, 30, variant, change)))
-        record.experiment["variant"] = variant
+        record.experiment = replace(record.experiment, variant=variant)
         return record
 
     runs = [run("paper"), run(ramp=False), run(), run(activate="block"), run(method="er")]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import combinations
@@ -24,6 +25,7 @@ from scommer.analysis.selection import load_records as load
 from scommer.cli import _spread, app
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment, prepare
+from scommer.runs.facts import DeviceFacts
 from scommer.runs.record import Record
 from scommer.runs.settings import as_dict, parse, written
 
@@ -275,8 +277,7 @@ def test_a_command_sets_what_is_not_in_the_preset(make):
     changed = settings | {"lr": 0.05, "std": [0.5], "width": 8, "network": "mlp", "flip": True}
     record = make("er", 3, stream="s-digits", buffer=50, settings=changed)
     record.settings = changed
-    record.experiment["validation"] = 0.1
-    record.device = {"type": "cpu", "precision": "fp32", "name": "x86_64"}
+    record.experiment = replace(record.experiment, validation=0.1)
     page = Page(report([record]))
     (command,) = (c for c in page.texts["code"] if c.startswith("scommer run"))
     (e,), given = asked(command)
@@ -288,7 +289,7 @@ def test_a_command_sets_what_is_not_in_the_preset(make):
 def test_a_stream_of_ones_own_is_not_taken_for_another_of_its_name(make):
     record = make("er", stream="s-digits", buffer=50)
     assert any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
-    record.experiment["given"] = {}  # as of a stream that is no preset's
+    record.experiment = replace(record.experiment, given={})  # as of a stream that is no preset's
     assert not any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
 
 
@@ -305,8 +306,7 @@ def test_what_computed_a_run_is_told(page):
 
 def test_runs_of_several_commits_are_told_apart(make):
     one, other = make("er"), make("er", 1)
-    one.code["commit"], other.code["commit"] = "a" * 40, "b" * 40
-    other.code["dirty"] = True
+    one.code, other.code = replace(one.code, commit="a" * 40), replace(one.code, commit="b" * 40, dirty=True)
     page = Page(report([one, other]))
     assert any("not of one commit: aaaaaaaaaaaa, bbbbbbbbbbbb" in text for text in page.texts["li"])
     assert [row["commit"][0] for row in page.rows("s1-computed")] == ["a" * 40, "b" * 40 + ", with changes"]
@@ -356,7 +356,7 @@ def test_many_large_figures_are_left_out(make):
 def test_of_too_many_sets_the_unchanged_are_drawn_and_long_tables_are_folded(make):
     runs = [make("er"), *(make(settings={"r": r / 20}) for r in range(1, 17))]
     for r in runs:
-        r.experiment["given"] = ["r"] if r.settings.get("r", 0.5) != 0.5 else []
+        r.experiment = replace(r.experiment, given={"r": r.settings["r"]} if r.settings.get("r", 0.5) != 0.5 else {})
     text = report(runs)
     page = Page(text)
     alts = {a["alt"].split(".")[0]: a["alt"] for a in images(page)}
@@ -399,11 +399,11 @@ def vile(make):
     runs = []
     for method, seed in (("scommer", 0), ("scommer", 1), ("er", 0)):
         r = make(method, seed, stream=VILE[0], settings={"note": VILE[1], "own": VILE[2] if method == "er" else "x"})
-        r.stream["classes"] = [*VILE, "class_5"]
+        r.stream.classes[:] = [*VILE, "class_5"]
         r.name = f"{VILE[1]}-{method}-{seed}"
-        r.device = {"name": VILE[2], "precision": VILE[0], "type": VILE[1]}
-        r.code["commit"], r.versions[VILE[1]] = VILE[0], VILE[2]
-        r.times["finished"] = VILE[1]
+        r.device = DeviceFacts(name=VILE[2], precision=VILE[0], type=VILE[1])
+        r.code, r.versions[VILE[1]] = replace(r.code, commit=VILE[0]), VILE[2]
+        r.times = replace(r.times, finished=VILE[1])
         runs.append(r)
     return runs
 

@@ -43,7 +43,7 @@ def address(make, tmp_path_factory):
     """A page of three methods, one without replay, with a class name that attacks."""
     runs = [make("sgd", buffer=None), make("er"), *(make("scommer", s) for s in range(3))]
     for r in runs:
-        r.stream["classes"][0] = VILE
+        r.stream.classes[0] = VILE
     path = tmp_path_factory.mktemp("page") / "report.html"
     write(report(runs), path)
     return path.as_uri()

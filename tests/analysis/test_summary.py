@@ -1,9 +1,11 @@
 import io
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from rich.console import Console
@@ -23,9 +25,9 @@ def made(matrices, *, method="scommer", inference="long_term", kind="class-il", 
     untrained = np.full(tasks, 10.0)
     scores = {m: {s: summary(np.array(r), untrained, kind) for s, r in by.items()} for m, by in matrices.items()}
     return Record(
-        name=name, experiment={"method": method}, settings={}, stream={"name": "s-digits", "kind": kind},
+        name=name, experiment=replace(EXPERIMENT, method=method), settings={}, stream=replace(STREAM, kind=kind),
         inference=inference, matrices=matrices, untrained={"class_il": untrained.tolist()}, scores=scores,
-        code={}, versions={}, device={}, times={},
+        code=CODE, versions={}, device=DEVICE, times=TIMES,
     )  # fmt: skip
 
 
@@ -239,7 +241,7 @@ def test_figures_are_saved_as_png_and_svg(tmp_path):
 def test_a_bias_of_any_size_is_shown_whole(make):
     record = make("scommer")
     p = record.arrays["class_probability/long_term"]
-    last = record.stream["tasks"][-1]
+    last = record.stream.tasks[-1]
     p[:], p[last] = 0.25e-5, 0.5
     console = Console(width=80, file=io.StringIO())
     console.print(measures_table(record))
@@ -251,7 +253,7 @@ def test_a_bias_of_any_size_is_shown_whole(make):
 def test_names_of_classes_are_shown_whole_and_as_they_are(make):
     record = make("er")
     long = "a very long name of a class [bold], longer than a line of a terminal is wide, and on it goes"
-    record.stream["classes"] = [long] * 6
+    record.stream.classes[:] = [long] * 6
     console = Console(width=80, file=io.StringIO(), markup=False)
     console.print(forgotten_table(record))
     written = console.file.getvalue()

@@ -110,7 +110,7 @@ def test_a_run_is_asked_in_the_form_that_it_has_learned(digits: Path, tmp_path: 
     floats = (images / 255).astype(np.float32)
     experiment = Experiment(class_il((floats, labels), 1), "sgd", settings={"epochs": 1, "width": 4})
     record = run(experiment, out=tmp_path, weights=True, device="cpu")
-    assert (record.stream["dtype"], record.stream["range"]) == ("float32", [floats.min(), floats.max()])
+    assert (record.stream.dtype, record.stream.range) == ("float32", [floats.min(), floats.max()])
     made = load_trained(tmp_path / record.name)
     with pytest.raises(UsageError, match="these images are uint8: expected float32"):
         made.predict(images)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_each_seed_is_what_it_is_alone() -> None:
     for experiment, record in zip(experiments, together, strict=True):
         alone = run(experiment)
         assert_same(record, alone)
-        assert (record.times["together"], alone.times["together"]) == (3, 1)
+        assert (record.times.together, alone.times.together) == (3, 1)
     assert len({str(record.matrices) for record in together}) == 3
 
 
@@ -43,7 +44,7 @@ def test_methods_buffers_and_settings_may_differ(tmp_path: Path) -> None:
         Experiment("s-digits", "scommer", 20, settings={**QUICK, "r": 0.9}),
     ]
     records = run_together(experiments, out=tmp_path)
-    assert [r.experiment["method"] for r in records] == ["er", "der++", "sgd", "joint", "scommer"]
+    assert [r.experiment.method for r in records] == ["er", "der++", "sgd", "joint", "scommer"]
     assert len(list(tmp_path.rglob("record.json"))) == 5
     for experiment, record in zip(experiments, records, strict=True):
         assert_same(Record.load(tmp_path / record.name), record)
@@ -56,8 +57,8 @@ def test_finished_runs_are_read_and_the_others_run(tmp_path: Path) -> None:
     both = run_together([Experiment("s-digits", "sgd", seed=s, settings=QUICK) for s in (0, 1)], out=tmp_path)
     assert_same(both[0], first)
     assert (tmp_path / first.name / "record.json").stat().st_mtime_ns == written
-    assert both[1].experiment["seed"] == 1
-    assert both[1].times["together"] == 1  # the first had not to be run
+    assert both[1].experiment.seed == 1
+    assert both[1].times.together == 1  # the first had not to be run
 
 
 def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_run_that_cannot_begin_does_not_hold_up_the_others(tmp_path: Path) -> 
     checkpoint.with_name("record.json").write_text("{}")
     with pytest.raises(Failed, match="not a record of this version") as failed:
         run_together([other, good], out=tmp_path)
-    assert [r.experiment["seed"] for r in failed.value.records] == [0]
+    assert [r.experiment.seed for r in failed.value.records] == [0]
 
 
 def test_a_mistake_that_all_share_is_told_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -127,9 +128,9 @@ def test_a_mistake_that_all_share_is_told_once_and_leaves_nothing_behind(tmp_pat
 def test_a_finished_run_is_not_taken_for_one_that_was_asked_for_otherwise(tmp_path: Path) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     record = run(one, out=tmp_path, device="cpu")
-    record.device["precision"] = "bf16"  # as if it came from a GPU
+    record.device = replace(record.device, precision="bf16")  # as if it came from a GPU
     record.save(tmp_path / record.name)
-    assert run(one, out=tmp_path, device="cpu").device["precision"] == "bf16"
+    assert run(one, out=tmp_path, device="cpu").device.precision == "bf16"
     with pytest.raises(RunError, match="was finished with --precision bf16, not fp32"):
         run(one, out=tmp_path, device="cpu", precision="fp32")
 
@@ -212,7 +213,7 @@ def test_a_name_is_no_experiment() -> None:
 
 def test_experiments_may_come_from_a_generator() -> None:
     found = run_together(Experiment("s-digits", "sgd", seed=s, settings=QUICK) for s in (0, 1))  # type: ignore[arg-type]
-    assert [r.experiment["seed"] for r in found] == [0, 1]
+    assert [r.experiment.seed for r in found] == [0, 1]
 
 
 def test_the_same_experiment_twice_is_run_once(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_loaded_memory_scores_what_the_record_says(method: str, settings: dict
     x, y = digits.test_images, digits.test_labels.numpy()
     for memory in (None, "working"):
         answers = load_trained(tmp_path / record.name, memory).predict(x).numpy()
-        by_task = [100 * np.mean((answers == y)[np.isin(y, task)]) for task in record.stream["tasks"]]
+        by_task = [100 * np.mean((answers == y)[np.isin(y, task)]) for task in record.stream.tasks]
         np.testing.assert_allclose(by_task, record.matrix(memory)[-1], atol=1e-6)
 
 

@@ -230,5 +230,5 @@ def test_a_classifier_moves_from_a_gpu_to_a_cpu_and_back(tmp_path: Path) -> None
 def test_a_run_in_bf16_learns(tmp_path: Path) -> None:
     experiment = Experiment("s-digits", "scommer", 30)
     record = run(experiment, out=tmp_path, device="cuda", precision="bf16", weights=True)
-    assert record.device["precision"] == "bf16"
+    assert record.device.precision == "bf16"
     assert record.scores["long_term"]["class_il"]["accuracy"] > 60

@@ -60,13 +60,13 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
     assert all(w.done for w in again)
     assert run_missing(again, tmp_path, CPU) == 0
     records = [Record.load(folder) for folder in find(tmp_path)]
-    assert sorted(r.times["together"] for r in records) == [1, 1, 2, 2]
-    here = records[0].device["name"]
+    assert sorted(r.times.together or 0 for r in records) == [1, 1, 2, 2]
+    here = records[0].device.name
     assert (found := pace(tmp_path, here))
     assert found[1] == here
     for method in ("sgd", "er"):
-        own = [r.times for r in records if r.experiment["method"] == method]
-        each = [1000 * t["seconds"] / t["steps"] / t["together"] for t in own]
+        own = [r.times for r in records if r.experiment.method == method]
+        each = [1000 * t.seconds / t.steps / t.together for t in own if t.together]
         assert found[0](method) == pytest.approx(sum(each) / 2)
     assert pace(tmp_path / "nothing", here) is None
 
@@ -74,7 +74,8 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
 def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp_path: Path) -> None:
     for i, (device, seconds) in enumerate((("slow", 8.0), ("fast", 1.0), ("fast", 3.0))):
         record = run(Experiment("s-digits", "sgd", settings=QUICK))
-        record.device["name"], record.times = device, {"seconds": seconds, "steps": 1000}
+        record.device = replace(record.device, name=device)
+        record.times = replace(record.times, seconds=seconds, steps=1000)
         (folder := tmp_path / str(i)).mkdir()
         record.save(folder)
     found = {here: pace(tmp_path, here) for here in ("slow", "unknown")}
@@ -82,7 +83,8 @@ def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp
         "slow": (8.0, "slow"), "unknown": (2.0, "fast"),
     }  # fmt: skip
     quick = run(Experiment("s-digits", "er", settings=QUICK))
-    quick.device["name"], quick.times = "fast", {"seconds": 0.5, "steps": 1000}
+    quick.device = replace(quick.device, name="fast")
+    quick.times = replace(quick.times, seconds=0.5, steps=1000)
     (folder := tmp_path / "er").mkdir()
     quick.save(folder)
     assert (found := pace(tmp_path, "fast"))
@@ -107,7 +109,7 @@ def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> No
         assert left in [w.left for w in wanted("main", [0], tmp_path)]
     assert run_missing(begun, tmp_path, CPU) == 2
     alone = run(Experiment("s-digits", "er", 20, settings=QUICK))
-    (record,) = (r for r in (tables.Record.load(f) for f in find(tmp_path)) if r.experiment["method"] == "er")
+    (record,) = (r for r in (tables.Record.load(f) for f in find(tmp_path)) if r.experiment.method == "er")
     assert record.matrices == alone.matrices
 
 
@@ -120,7 +122,7 @@ def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
     assert chosen(streams=["s-digits"], methods=["er", "sgd"]) == chosen()
     assert run_missing(wanted("main", [1], tmp_path, methods=["er"]), tmp_path, CPU) == 1
     (record,) = (Record.load(folder) for folder in find(tmp_path))
-    assert (record.experiment["method"], record.experiment["seed"]) == ("er", 1)
+    assert (record.experiment.method, record.experiment.seed) == ("er", 1)
     with pytest.raises(UsageError, match="sgd has no buffer"):
         chosen(methods=["sgd"], buffers=[20])
     for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}):
@@ -174,7 +176,7 @@ def test_time_is_up_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     with pytest.raises(TimeUp, match="run the same command to resume"):
         run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path, minutes=0.0005)
     assert list(tmp_path.rglob("checkpoint-*"))
-    assert run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path).times["steps"] == 44
+    assert run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path).times.steps == 44
 
 
 def test_a_run_that_fails_alone_does_not_keep_the_next_from_running(

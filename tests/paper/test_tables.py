@@ -5,10 +5,12 @@ import io
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 from rich.console import Console
 
 from scommer.errors import UsageError
@@ -22,20 +24,13 @@ SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "scommer.tex"  # the p
 
 def record(stream: str, method: str, buffer: int | None, seed: int, accuracy: float, **settings: Any) -> Record:
     resolved = as_dict(*presets.resolve(stream, method, buffer or 0, "official", settings))
-    experiment = {
-        "stream": stream,
-        "method": method,
-        "buffer": buffer,
-        "seed": seed,
-        "variant": "official",
-        "validation": 0.0,
-    }
+    experiment = replace(EXPERIMENT, stream=stream, method=method, buffer=buffer, seed=seed)
     memories = ("working", "long_term") if method == "scommer" else ("working",)
     scores = {
         m: {s: {"accuracy": accuracy - 10 * (m == "working" and len(memories) > 1)} for s in ("class_il", "task_il")}
         for m in memories
     }
-    return Record("r", experiment, resolved, {}, memories[-1], {}, {}, scores, {}, {}, {}, {})
+    return Record("r", experiment, resolved, STREAM, memories[-1], {}, {}, scores, CODE, {}, DEVICE, TIMES)
 
 
 @pytest.mark.parametrize("label", ["tab:all-datasets", "tab:wm", "tab:abl", "tab:hyperparam"])
@@ -59,7 +54,7 @@ def test_the_numbers_are_those_of_the_paper(label: str) -> None:
 def test_a_mean_over_runs_of_several_precisions_is_told() -> None:
     runs = [record("s-cifar10", "scommer", 200, seed, 67.0) for seed in range(3)]
     for run, precision in zip(runs, ("bf16", "tf32", "bf16"), strict=True):
-        run.device["precision"] = precision
+        run.device = replace(run.device, precision=precision)
     told = "runs of several precisions: scommer, 200 on s-cifar10 (bf16, tf32)"
     rows = tables.entries("main", runs)
     assert tables.as_markdown(rows).endswith(f"\n{told}\n")
@@ -106,8 +101,8 @@ def test_only_runs_of_exactly_the_cell_belong() -> None:
         record("s-cifar10", "er", 200, 0, 1.0),
     ]
     paper, held_out = (record("s-cifar10", "scommer", 200, 0, 1.0) for _ in range(2))
-    paper.experiment["variant"] = "paper"
-    held_out.experiment["validation"] = 0.1
+    paper.experiment = replace(paper.experiment, variant="paper")
+    held_out.experiment = replace(held_out.experiment, validation=0.1)
     for table in ("main", "memories"):
         rows = tables.entries(table, [*others, paper, held_out])
         assert not any(e.ours for e in rows if e.row == "scommer, 200" or e.row.endswith("long_term, 200"))
@@ -139,7 +134,7 @@ def test_the_differences_of_the_variants_are_all_there_one_by_one() -> None:
 
 def test_runs_of_the_text_read_literally_belong_to_their_row_alone() -> None:
     literal = record("s-cifar10", "scommer", 200, 0, 60.0)
-    literal.experiment["variant"] = "paper"
+    literal.experiment = replace(literal.experiment, variant="paper")
     literal.settings.update(as_dict(*presets.resolve("s-cifar10", "scommer", 200, "paper")))
     one = record("s-cifar10", "scommer", 200, 0, 66.0, pi_h=0.5)
     found = {(e.row, e.setting): e.ours for e in tables.entries("variants", [literal, one]) if e.ours}

@@ -49,7 +49,7 @@ def test_differences_are_those_of_the_files(method: str, memory: str) -> None:
 def test_a_loss_is_well_below_or_above_where_a_run_is_reported_as_diverging() -> None:
     """In units of the loss of guessing, no run is between half of DIVERGED and DIVERGED."""
     for r in load_records([ROOT / "results", ROOT / "docs"]):
-        times = r.arrays["loss"].max() / math.log(len(r.stream["classes"]))
+        times = r.arrays["loss"].max() / math.log(len(r.stream.classes))
         assert times < DIVERGED / 2 or times > DIVERGED, r.name
 
 
@@ -57,7 +57,7 @@ def test_of_the_papers_methods_only_three_runs_diverge() -> None:
     wild = {
         r.name
         for r in load_records([f"{ROOT}/results@method={method}" for method in OF_THE_PAPER])
-        if r.arrays["loss"].max() > 1.5 * math.log(len(r.stream["classes"]))
+        if r.arrays["loss"].max() > 1.5 * math.log(len(r.stream.classes))
     }
     known = load_records([f"{ROOT}/results@stream=s-cifar10@{s}=true" for s in ("joint_batch", "replay_dropout")])
     assert wild == {r.name for r in known}

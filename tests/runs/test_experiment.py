@@ -53,8 +53,8 @@ def test_a_stream_with_a_name_and_no_preset_is_fitted_too(monkeypatch: pytest.Mo
 def test_records_tell_what_was_given_where_there_are_no_presets() -> None:
     stream = class_il((IMAGES, LABELS), 2)
     record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
-    assert record.experiment["given"] == {"epochs": 1, "width": 4}
-    assert "given" not in run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4})).experiment
+    assert record.experiment.given == {"epochs": 1, "width": 4}
+    assert run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4})).experiment.given is None
 
 
 def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> None:
@@ -93,7 +93,7 @@ def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> No
 def test_a_held_out_share_is_in_the_record() -> None:
     stream = class_il((IMAGES, LABELS), 2, validation=0.25)
     record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
-    assert record.experiment["validation"] == 0.25
+    assert record.experiment.validation == 0.25
     with pytest.raises(UsageError, match=r"class_il\(\.\.\., validation=0\.1\)"):
         run(Experiment(stream, "sgd", validation=0.1))
 
@@ -120,11 +120,11 @@ def test_a_run_with_numpy_numbers_leaves_its_record(tmp_path: Path, monkeypatch:
     stream = class_il((IMAGES, LABELS), 2, validation=np.float32(0.25))
     record = run(Experiment(stream, "sgd", settings={"epochs": np.int64(1), "width": np.int32(4)}), out="~/runs")
     found = Record.load(tmp_path / "runs" / record.name)
-    assert found.experiment["given"] == {"epochs": 1, "width": 4}
-    assert found.experiment["validation"] == 0.25
+    assert found.experiment.given == {"epochs": 1, "width": 4}
+    assert found.experiment.validation == 0.25
     assert [r.name for r in load_records("~/runs")] == [record.name]
     held_out = {"validation": np.float32(0.25), "settings": {"epochs": 1, "width": 4}}
-    assert run(Experiment("s-digits", "sgd", **held_out), out="~/runs").experiment["validation"] == 0.25
+    assert run(Experiment("s-digits", "sgd", **held_out), out="~/runs").experiment.validation == 0.25
     with pytest.raises(UsageError, match="validation = 'much' is invalid"):
         Experiment("s-digits", validation="much")  # type: ignore[arg-type]
 

@@ -43,7 +43,7 @@ def test_tensorboard_holds_the_curves_of_the_record(tmp_path: Path) -> None:
     for name, values in expected(record).items():
         assert [v for _, v in curves[name]] == pytest.approx(values, rel=1e-5), name
     steps = [step for step, _ in curves["loss"]]
-    assert steps[-1] == record.times["steps"]
+    assert steps[-1] == record.times.steps
     assert steps == sorted(set(steps))
     assert "working/class_il/task 5" in curves
 

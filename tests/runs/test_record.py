@@ -1,33 +1,38 @@
+"""Records: saved and loaded without loss, and refused with a clear message where they are damaged."""
+
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 
 from scommer.errors import RunError, UsageError
 from scommer.runs import record as records
 from scommer.runs.record import Record
 
+ROOT = Path(__file__).parents[2]
+STORED = [path for folder in ("results", "docs") for path in sorted((ROOT / folder).rglob("record.json"))]
 MATRIX = [[90.0, 10.5], [30.25, 70.0]]
 
 
-def made(**changes) -> Record:
-    plain = {
+def made(**changes: Any) -> Record:
+    values = {
         "name": "s-digits-er-50-seed0-abcdef",
-        "experiment": {"stream": "s-digits", "method": "er", "buffer": 50, "seed": 0},
+        "experiment": replace(EXPERIMENT, method="er"),
         "settings": {"lr": 0.1, "active": [0.9, 0.8], "sparse": False, "width": None, "network": "small"},
-        "stream": {"name": "s-digits", "kind": "class-il", "classes": ["null", "eins", "zwei", "drei – ü"]},
+        "stream": replace(STREAM, classes=["null", "eins", "zwei", "drei – ü"]),
         "inference": "working",
         "matrices": {"working": {"class_il": MATRIX, "task_il": [[95.0, 50.0], [80.0, 99.0]]},
                      "stable": {"class_il": [[1.0, 2.0], [3.0, 4.0]]}},
         "untrained": {"class_il": [10.0, 12.0]},
         "scores": {"working": {"class_il": {"accuracy": 50.125}, "task_il": {"accuracy": 89.5}},
                    "stable": {"class_il": {"accuracy": 3.5}}},
-        "code": {"commit": "0" * 40, "dirty": False, "sources": "ab"},
-        "versions": {"python": "3.11"},
-        "device": {"type": "cpu", "threads": 1},
-        "times": {"seconds": 1.5, "steps": 40},
+        "code": CODE, "versions": {"python": "3.11"}, "device": DEVICE, "times": TIMES,
         "arrays": {
             "loss": np.array([1.5, 0.1 + 0.2]),
             "activity/working/1": np.arange(6, dtype=np.int32).reshape(2, 3),
@@ -36,20 +41,28 @@ def made(**changes) -> Record:
             "flag": np.array(True),
         },
     }  # fmt: skip
-    return Record(**plain | changes)
+    return Record(**values | changes)
 
 
-def strict_json(text):
-    def refuse(token):
+def strict_json(text: str) -> Any:
+    def refuse(token: str) -> None:
         raise AssertionError(f"{token} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Save a record and change its JSON."""
+    made().save(folder)
+    values = json.loads((folder / "record.json").read_text())
+    change(values)
+    (folder / "record.json").write_text(json.dumps(values))
+
+
 # --- save and load
 
 
-def test_a_record_comes_back_as_it_was(tmp_path):
+def test_a_saved_record_loads_unchanged(tmp_path: Path) -> None:
     record = made()
     record.save(tmp_path)
     again = Record.load(tmp_path)
@@ -62,21 +75,50 @@ def test_a_record_comes_back_as_it_was(tmp_path):
         assert np.array_equal(again.arrays[name], array)
 
 
-def test_a_record_is_two_files_and_nothing_else(tmp_path):
+def test_every_record_of_the_repository_is_saved_again_byte_for_byte(tmp_path: Path) -> None:
+    assert len(STORED) > 100
+    for path in STORED:
+        record = Record.load(path.parent)
+        record.arrays = {}
+        record.save(tmp_path)
+        assert (tmp_path / "record.json").read_bytes() == path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("part", "keys"),
+    [
+        ("experiment", ["given"]),
+        ("stream", ["image_shape", "dtype", "range", "images"]),
+        ("code", ["earlier"]),
+        ("device", ["threads", "precision"]),
+        ("times", ["together"]),
+    ],
+)
+def test_keys_that_early_records_lack_are_none_and_stay_absent(tmp_path: Path, part: str, keys: list[str]) -> None:
+    edit(tmp_path, lambda values: [values[part].pop(key, None) for key in keys])
+    before = json.loads((tmp_path / "record.json").read_text())
+    record = Record.load(tmp_path)
+    assert [getattr(getattr(record, part), key) for key in keys] == [None] * len(keys)
+    record.save(tmp_path)
+    assert json.loads((tmp_path / "record.json").read_text()) == before
+
+
+def test_values_that_are_none_stay_in_the_file(tmp_path: Path) -> None:
+    made(experiment=replace(EXPERIMENT, buffer=None), code=replace(CODE, commit=None, dirty=None)).save(tmp_path)
+    values = json.loads((tmp_path / "record.json").read_text())
+    assert (values["experiment"]["buffer"], values["code"]["commit"], values["code"]["dirty"]) == (None, None, None)
+
+
+def test_a_record_is_two_files(tmp_path: Path) -> None:
     made().save(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["arrays.npz", "record.json"]
-    plain = strict_json((tmp_path / "record.json").read_text())
-    assert plain["matrices"]["working"]["class_il"] == MATRIX
-    assert plain["format"] == 1
-    assert "arrays" not in plain
+    values = strict_json((tmp_path / "record.json").read_text())
+    assert values["matrices"]["working"]["class_il"] == MATRIX
+    assert values["format"] == 1
+    assert "arrays" not in values
 
 
-def test_runs_side_by_side_share_the_time_of_a_step():
-    assert made().step_ms == pytest.approx(37.5)  # alone, as far as an early record tells
-    assert made(times={"seconds": 6.0, "steps": 40, "together": 4}).step_ms == pytest.approx(37.5)
-
-
-def test_saving_again_replaces(tmp_path):
+def test_saving_again_replaces_the_files(tmp_path: Path) -> None:
     made().save(tmp_path)
     made(name="other", arrays={}).save(tmp_path)
     again = Record.load(tmp_path)
@@ -84,14 +126,29 @@ def test_saving_again_replaces(tmp_path):
     assert again.arrays == {}
 
 
-def test_a_record_without_its_arrays_can_be_read(tmp_path):
+def test_a_record_without_arrays_loads(tmp_path: Path) -> None:
     made().save(tmp_path)
     assert Record.load(str(tmp_path)).arrays.keys() == made().arrays.keys()
     (tmp_path / "arrays.npz").unlink()
     assert Record.load(tmp_path).accuracy() == 50.125
 
 
-def test_matrix_and_accuracy_are_of_the_memory_that_answers_unless_named():
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_json_lacks_are_not_written(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        made(times=replace(TIMES, seconds=value)).save(tmp_path)
+    assert not (tmp_path / "record.json").exists()
+
+
+def test_an_error_in_writing_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"cannot write .*arrays\.npz: No such file or directory"):
+        made().save(tmp_path / "missing")
+
+
+# --- values
+
+
+def test_matrix_and_accuracy_default_to_the_memory_that_answers() -> None:
     record = made()
     assert record.matrix().tolist() == MATRIX
     assert record.matrix("stable").tolist() == [[1, 2], [3, 4]]
@@ -107,52 +164,95 @@ def test_matrix_and_accuracy_are_of_the_memory_that_answers_unless_named():
     assert (other.accuracy(), other.matrix().tolist()) == (3.5, [[1, 2], [3, 4]])
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_written_is_json_or_nothing(tmp_path, value):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        made(times={"seconds": value}).save(tmp_path)
-    assert not (tmp_path / "record.json").exists()
+def test_runs_side_by_side_share_the_time_of_a_step() -> None:
+    assert made().step_ms == pytest.approx(37.5)  # counted as alone where the number is unknown
+    assert made(times=replace(TIMES, seconds=6.0, together=4)).step_ms == pytest.approx(37.5)
 
 
-def test_a_record_that_cannot_be_written_is_an_error_that_names_the_file(tmp_path):
-    with pytest.raises(RunError, match=r"cannot write .*arrays\.npz: No such file or directory"):
-        made().save(tmp_path / "missing")
+def test_the_repr_is_one_short_line() -> None:
+    text = repr(made())
+    assert "s-digits-er-50-seed0-abcdef" in text
+    assert len(text) < 120
+    assert "\n" not in text
 
 
-def test_a_folder_without_a_record_is_no_finished_run(tmp_path):
+def test_records_compare_by_identity() -> None:
+    """Comparing arrays has no single truth value, so `in` must not look at them."""
+    folder = STORED[-1].parent
+    one, other = Record.load(folder), Record.load(folder)
+    assert one in [other, one]
+    assert one != other
+
+
+# --- refused
+
+
+def test_a_folder_without_a_record_is_no_finished_run(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UsageError, match=f"{folder} holds no finished run: there is no record.json in it"):
             Record.load(folder)
 
 
+def test_a_file_instead_of_the_folder_is_no_finished_run(tmp_path: Path) -> None:
+    made().save(tmp_path)
+    with pytest.raises(UsageError, match="holds no finished run"):
+        Record.load(tmp_path / "record.json")
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b'"text"', b"null", b"\xff\xfe", b'{"name": "x", "and": "more"}']
 )
-def test_a_file_that_is_no_record_is_refused(tmp_path, content):
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "record.json").write_bytes(content)
     with pytest.raises(UsageError, match=r"record\.json is not a record of this version"):
         Record.load(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"more": 1}, {"scores": None}])
-def test_fields_too_many_or_too_few_are_refused(tmp_path, change):
-    made().save(tmp_path)
-    plain = json.loads((tmp_path / "record.json").read_text()) | change
-    (tmp_path / "record.json").write_text(json.dumps({k: v for k, v in plain.items() if v is not None}))
-    with pytest.raises(UsageError, match=r"not a record of this version.*(more|scores)"):
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda v: v.update(more=1), "more"),
+        (lambda v: v.pop("scores"), "scores"),
+        (lambda v: v["experiment"].update(colour="red"), r"experiment\.colour"),
+        (lambda v: v["experiment"].pop("method"), r"experiment\.method"),
+        (lambda v: v["stream"].pop("tasks"), r"stream\.tasks"),
+        (lambda v: v["device"].pop("name"), r"device\.name"),
+        (lambda v: v["times"].pop("steps"), r"times\.steps"),
+        (lambda v: v["code"].pop("sources"), r"code\.sources"),
+    ],
+)
+def test_missing_and_unknown_keys_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], named: str
+) -> None:
+    edit(tmp_path, change)
+    with pytest.raises(UsageError, match=rf"not a record of this version \(missing or unknown: {named}\)"):
         Record.load(tmp_path)
 
 
-def test_a_record_of_another_format_is_refused(tmp_path):
-    made(format=99).save(tmp_path)
-    with pytest.raises(UsageError, match="not a record of this version"):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v.update(experiment=[]), "experiment.*expected an object"),
+        (lambda v: v.update(name=7), "name is 7, expected str"),
+        (lambda v: v.update(settings=[]), r"settings is \[\], expected dict"),
+        (lambda v: v.update(scores={"working": 5}), "scores is .*, expected dict"),
+        (lambda v: v["matrices"].update(working={"class_il": [["a"]]}), "matrices is .*, expected dict"),
+        (lambda v: v["experiment"].update(seed="0"), r"experiment\.seed is '0', expected int"),
+        (lambda v: v["experiment"].update(seed=True), r"experiment\.seed is True, expected int"),
+        (lambda v: v["experiment"].update(buffer=2.5), r"experiment\.buffer is 2\.5, expected int \| None"),
+        (lambda v: v["stream"].update(tasks=[0, 1]), r"stream\.tasks is \[0, 1\], expected list\[list\[int\]\]"),
+        (lambda v: v["stream"].update(classes="ab"), r"stream\.classes is 'ab', expected list\[str\]"),
+        (lambda v: v["times"].update(seconds=None), r"times\.seconds is None, expected float"),
+        (lambda v: v.update(inference="other"), "no scores of its memory 'other'"),
+        (lambda v: v.update(format=99), "its format is 99, expected 1"),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    edit(tmp_path, change)
+    with pytest.raises(UsageError, match=rf"not a record of this version \(.*{said}"):
         Record.load(tmp_path)
-
-
-def test_a_file_in_place_of_the_folder_is_no_finished_run(tmp_path):
-    made().save(tmp_path)
-    with pytest.raises(UsageError, match="holds no finished run"):
-        Record.load(tmp_path / "record.json")  # an easy slip: `scommer show runs/x/record.json`
 
 
 @pytest.mark.parametrize(
@@ -160,7 +260,7 @@ def test_a_file_in_place_of_the_folder_is_no_finished_run(tmp_path):
     [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b[:70] + bytes([b[70] ^ 255]) + b[71:]],
     ids=["empty", "cut", "flipped"],
 )
-def test_damaged_arrays_are_an_error_that_names_the_file(tmp_path, harm):
+def test_damaged_arrays_are_an_error_that_names_the_file(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     made().save(tmp_path)
     path = tmp_path / "arrays.npz"
     path.write_bytes(harm(path.read_bytes()))
@@ -169,12 +269,15 @@ def test_damaged_arrays_are_an_error_that_names_the_file(tmp_path, harm):
     try:
         len(record.arrays)
         said = "nothing"
-    except Exception as e:  # numpy may leave the file open: that shows once the error is let go
+    except Exception as e:  # numpy may leave the file open, which shows once the error is released
         said = f"{type(e).__name__}: {e}"
     assert re.match(r"(UsageError|RunError): .*arrays\.npz", said)
 
 
-def test_find_gives_every_finished_run_below_a_folder_in_order(tmp_path):
+# --- found
+
+
+def test_find_returns_every_finished_run_below_a_folder_in_order(tmp_path: Path) -> None:
     for name in ("b", "a/deep", "c"):
         (tmp_path / name).mkdir(parents=True)
         made(name=name).save(tmp_path / name)
@@ -183,10 +286,3 @@ def test_find_gives_every_finished_run_below_a_folder_in_order(tmp_path):
     assert records.find(tmp_path) == [tmp_path / "a" / "deep", tmp_path / "b", tmp_path / "c"]
     assert records.find(tmp_path / "b") == [tmp_path / "b"]
     assert records.find(tmp_path / "unfinished") == records.find(tmp_path / "missing") == []
-
-
-def test_records_are_told_apart_without_a_look_at_their_arrays() -> None:
-    folder = next((Path(__file__).parents[2] / "docs" / "records").iterdir())
-    one, other = Record.load(folder), Record.load(folder)
-    assert one in [other, one]
-    assert one != other

@@ -73,15 +73,15 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
 
 def alone(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     """Notes on streams that only one side has."""
-    ours, theirs = ({r.stream["name"] for r in side} for side in (a, b))
+    ours, theirs = ({r.stream.name for r in side} for side in (a, b))
     sides = (("A", ours - theirs), ("B", theirs - ours))
     return [f"Only in {side}, left out: {', '.join(sorted(streams))}." for side, streams in sides if streams]
 
 
 def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
     found: dict[str, Group] = {}
-    for stream in sorted({r.stream["name"] for r in records}):
-        sets = groups([r for r in records if r.stream["name"] == stream])
+    for stream in sorted({r.stream.name for r in records}):
+        sets = groups([r for r in records if r.stream.name == stream])
         if len(sets) > 1:
             more = f"; and {len(sets) - NAMED} more" if len(sets) > NAMED else ""
             labels = "; ".join(g.label for g in sets[:NAMED]) + more
@@ -94,12 +94,12 @@ def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
 
 
 def _compare(stream: str, a: Group, b: Group) -> Comparison:
-    ours, theirs = ({int(r.experiment["seed"]): r for r in g.records} for g in (a, b))
+    ours, theirs = ({int(r.experiment.seed): r for r in g.records} for g in (a, b))
     seeds = [s for s in ours if s in theirs]
     for s in seeds:
-        if ours[s].stream["fingerprint"] != theirs[s].stream["fingerprint"]:
+        if ours[s].stream.fingerprint != theirs[s].stream.fingerprint:
             raise UsageError(f"{ours[s].name} and {theirs[s].name} did not learn the same stream of images")
-    differences, names = [], names_of(a.records[0].stream["kind"])
+    differences, names = [], names_of(a.records[0].stream.kind)
     for setting, name in SETTINGS.items():
         for measure in ("accuracy", "last", "forgetting"):
             values = [[_score(runs[s], setting, measure) for s in seeds] for runs in (ours, theirs)]
@@ -111,7 +111,7 @@ def _compare(stream: str, a: Group, b: Group) -> Comparison:
 
 
 def _precisions(records: Sequence[Record]) -> str:
-    return "/".join(sorted({r.device.get("precision", "") for r in records}))
+    return "/".join(sorted({r.device.precision or "" for r in records}))
 
 
 def _labels(a: Group, b: Group) -> tuple[str, str]:

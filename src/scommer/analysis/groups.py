@@ -29,8 +29,7 @@ class Group:
     @property
     def method(self) -> str:
         """Its name in METHODS."""
-        method: str = self.records[0].experiment["method"]
-        return method
+        return self.records[0].experiment.method
 
     @property
     def inference(self) -> str:
@@ -64,32 +63,30 @@ def groups(records: Sequence[Record]) -> list[Group]:
     """
     if not records:
         raise UsageError("there are no runs to look at")
-    streams = {r.stream["name"] for r in records}
+    streams = {r.stream.name for r in records}
     if len(streams) > 1:
         named = sorted(streams)
         raise UsageError(
             f"these runs are of several streams ({', '.join(named)}): give those of one, as in runs@stream={named[0]}"
         )
-    if any(r.stream["tasks"] != records[0].stream["tasks"] for r in records):
-        raise UsageError(
-            f"these runs of {records[0].stream['name']} are not of the same tasks: give those of one order"
-        )
+    if any(r.stream.tasks != records[0].stream.tasks for r in records):
+        raise UsageError(f"these runs of {records[0].stream.name} are not of the same tasks: give those of one order")
     alike: dict[str, list[Record]] = {}
     for r in records:
-        facts = {k: v for k, v in r.experiment.items() if k not in ("seed", "given")}
+        facts = {k: v for k, v in vars(r.experiment).items() if k not in ("seed", "given")}
         alike.setdefault(json.dumps([facts, r.settings], sort_keys=True), []).append(r)
     sets = sorted(alike.values(), key=_order)
     for runs in sets:
-        runs.sort(key=lambda r: int(r.experiment["seed"]))
-        if len({r.experiment["seed"] for r in runs}) < len(runs):
+        runs.sort(key=lambda r: int(r.experiment.seed))
+        if len({r.experiment.seed for r in runs}) < len(runs):
             raise UsageError(f"two runs of one seed and settings, such as {runs[0].name}: give one of them")
     return [Group(label(runs[0], [other[0] for other in sets]), tuple(runs)) for runs in sets]
 
 
 def _order(runs: list[Record]) -> tuple[int, str, int, list[tuple[float, str]]]:
     e = runs[0].experiment
-    rank = list(METHODS).index(e["method"]) if e["method"] in METHODS else len(METHODS)
-    return rank, e["method"], e.get("buffer") or 0, _natural(changes(runs[0]))
+    rank = list(METHODS).index(e.method) if e.method in METHODS else len(METHODS)
+    return rank, e.method, e.buffer or 0, _natural(changes(runs[0]))
 
 
 def _natural(text: str) -> list[tuple[float, str]]:
@@ -103,14 +100,14 @@ def label(record: Record, others: Sequence[Record]) -> str:
 
     What was changed from the preset is named too, unless it was changed alike in all of several.
     """
-    method = record.experiment["method"]
+    method = record.experiment.method
     parts = [NAMES.get(method, method)]
     for fact in FACTS:
-        held = {r.experiment.get(fact) for r in others} - {None}
-        if len(held) > 1 and record.experiment.get(fact) not in (None, USUAL.get(fact)):
-            parts.append(f"{fact} {record.experiment[fact]}")
-    rivals = [r.settings for r in others if all(r.experiment.get(k) == record.experiment.get(k) for k in FACTS)
-              and r.experiment["method"] == method]  # fmt: skip
+        held = {getattr(r.experiment, fact) for r in others} - {None}
+        if len(held) > 1 and getattr(record.experiment, fact) not in (None, USUAL.get(fact)):
+            parts.append(f"{fact} {getattr(record.experiment, fact)}")
+    same = {fact: getattr(record.experiment, fact) for fact in ("method", *FACTS)}
+    rivals = [r.settings for r in others if same.items() <= vars(r.experiment).items()]
     differ = [name for name, v in record.settings.items() if any(rival.get(name) != v for rival in rivals)]
     unlike = changed(record) if method in METHODS else {}
     if len(differ) > 1:  # what is as in the preset goes without saying

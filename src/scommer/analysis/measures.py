@@ -106,13 +106,13 @@ def learned_code(record: Record) -> np.ndarray:
     """P_s of the last stage, [C, N]."""
     p_s = record.arrays.get(f"p_s/{last_stage(record)}")
     if p_s is None or not p_s.any():
-        raise UsageError(f"{record.name} learned no P_s: {record.experiment['method']} ran without semantic dropout")
+        raise UsageError(f"{record.name} learned no P_s: {record.experiment.method} ran without semantic dropout")
     return p_s
 
 
 def measures(record: Record, memory: str) -> dict[str, float]:
     """All that the record holds for this memory, by the names that `scommer show` gives them; NaN left out."""
-    tasks, arrays = record.stream["tasks"], record.arrays
+    tasks, arrays = record.stream.tasks, record.arrays
     found: dict[str, float] = {}
     in_order = len(record.matrix(memory)) > 1  # training at once has no last task
     if in_order and (p := arrays.get(f"class_probability/{memory}")) is not None:

@@ -71,8 +71,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _facts(record: Record) -> dict[str, Any]:
-    told = {name: value for name, value in record.experiment.items() if name != "given"}
-    return record.settings | told | {"precision": record.device.get("precision")}
+    facts = {name: value for name, value in vars(record.experiment).items() if name != "given"}
+    return record.settings | facts | {"precision": record.device.precision}
 
 
 def _select(found: dict[Path, Record], condition: str, where: str, known: set[str]) -> dict[Path, Record]:
@@ -108,11 +108,11 @@ def changed(record: Record) -> dict[str, Any]:
     All of a method that is not known here, unless the record tells which were given.
     """
     e = record.experiment
-    if "given" in e:
-        return {name: value for name, value in record.settings.items() if name in e["given"]}
-    if e["method"] not in METHODS:
+    if e.given is not None:
+        return {name: value for name, value in record.settings.items() if name in e.given}
+    if e.method not in METHODS:
         return record.settings
-    usual = presets.settings(e["stream"], e["method"], e["buffer"], e["variant"])
+    usual = presets.settings(e.stream, e.method, e.buffer, e.variant)
     return {name: value for name, value in record.settings.items() if usual.get(name) != value}
 
 
@@ -120,5 +120,5 @@ def changes(record: Record) -> str:
     """What a run was asked for beside its preset, in words."""
     e = record.experiment
     found = [f"{name}={written(value)}" for name, value in changed(record).items()]
-    found += [f"variant={e['variant']}"] if e["variant"] != "official" else []
-    return ", ".join(found + ([f"validation={e['validation']}"] if e["validation"] else []))
+    found += [f"variant={e.variant}"] if e.variant != "official" else []
+    return ", ".join(found + ([f"validation={e.validation}"] if e.validation else []))

@@ -41,13 +41,13 @@ def mean_std(values: Sequence[float], form: str = ".2f") -> str:
 def commit_of(record: Record, letters: int = 40) -> str:
     """By which code a run was made."""
     code = record.code
-    changed = ", with changes" if code.get("dirty") else ""
-    return (code.get("commit") or "unknown")[:letters] + changed + (", and earlier code" if code.get("earlier") else "")
+    changed = ", with changes" if code.dirty else ""
+    return (code.commit or "unknown")[:letters] + changed + (", and earlier code" if code.earlier else "")
 
 
 def summary_table(record: Record) -> Table:
     """Every memory and setting of one run; the memory that answers is marked."""
-    names = names_of(record.stream["kind"])
+    names = names_of(record.stream.kind)
     title = f"{record.name}, in %"
     table = Table(title=title, title_justify="left", min_width=len(title))
     table.add_column("memory", no_wrap=True)
@@ -100,7 +100,7 @@ def forgotten_table(record: Record, most: int = 5) -> Table | None:
     for c in np.argsort(-lost, kind="stable")[:most]:
         if lost[c] > 0:
             numbers = (accuracy[:-1, c].max(), accuracy[-1, c], lost[c], share[c])
-            table.add_row(record.stream["classes"][c], *(f"{v:.1f}" for v in numbers))
+            table.add_row(record.stream.classes[c], *(f"{v:.1f}" for v in numbers))
     return table
 
 
@@ -123,12 +123,10 @@ def matrix_table(record: Record, memory: str, setting: str = "class_il") -> Tabl
 def seeds_table(records: Sequence[Record]) -> Table:
     """Mean ± standard deviation (of a sample) over runs that differ in their seed."""
     first = records[0]
-    seeds = ", ".join(str(r.experiment["seed"]) for r in records)
-    table = Table(
-        title=f"{first.experiment['method']} on {first.stream['name']}, seeds {seeds} (%)", title_justify="left"
-    )
+    seeds = ", ".join(str(r.experiment.seed) for r in records)
+    table = Table(title=f"{first.experiment.method} on {first.stream.name}, seeds {seeds} (%)", title_justify="left")
     table.add_column("memory", no_wrap=True)
-    names = names_of(first.stream["kind"])
+    names = names_of(first.stream.kind)
     columns = [(s, m) for s in first.scores[first.inference] for m in names if m in first.scores[first.inference][s]]
     columns = [(s, m) for s, m in columns if m in ("accuracy", "last", "forgetting")]
     for setting, m in columns:
@@ -141,7 +139,7 @@ def seeds_table(records: Sequence[Record]) -> Table:
 
 def side_by_side(records: Sequence[Record]) -> Table:
     """Several methods on one stream, each memory a row."""
-    table = Table(title=f"{records[0].stream['name']}: at the end, mean over tasks (%)", title_justify="left")
+    table = Table(title=f"{records[0].stream.name}: at the end, mean over tasks (%)", title_justify="left")
     for column in ("method", "memory"):
         table.add_column(column)
     for column in ("Class-IL", "Task-IL", "forgetting"):
@@ -153,7 +151,7 @@ def side_by_side(records: Sequence[Record]) -> Table:
             scores = record.scores[memory]
             lost = scores["class_il"].get("forgetting")
             table.add_row(
-                record.experiment["method"], memory,
+                record.experiment.method, memory,
                 f"{scores['class_il']['accuracy']:.2f}",
                 f"{scores['task_il']['accuracy']:.2f}" if "task_il" in scores else "–",
                 "–" if lost is None else f"{lost:.2f}",

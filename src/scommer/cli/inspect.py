@@ -120,13 +120,13 @@ def show(
         settings.add_row(name, written(value))
     console.print(settings)
     t, code = record.times, record.code
-    beside = f" side by side with {t['together'] - 1} more" if t.get("together", 1) > 1 else ""
-    changed = " (with uncommitted changes)" if code["dirty"] else ""
+    beside = f" side by side with {t.together - 1} more" if t.together and t.together > 1 else ""
+    changed = " (with uncommitted changes)" if code.dirty else ""
     lines = [
-        f"stream      {record.stream['name']}, fingerprint {record.stream['fingerprint']}",
-        f"code        {code['commit'] or 'no commit known'}{changed}, sources {code['sources']}",
-        f"device      {record.device['name']} ({record.device['precision']}), torch {record.versions['torch']}",
-        f"time        {t['seconds']:.0f} s for {t['steps']:,} steps{beside}, finished {t['finished']}",
+        f"stream      {record.stream.name}, fingerprint {record.stream.fingerprint}",
+        f"code        {code.commit or 'no commit known'}{changed}, sources {code.sources}",
+        f"device      {record.device.name} ({record.device.precision}), torch {record.versions['torch']}",
+        f"time        {t.seconds:.0f} s for {t.steps:,} steps{beside}, finished {t.finished}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
 
@@ -158,7 +158,7 @@ def _several(runs: Path) -> Table | None:
         scores = r.scores[r.inference]
         cells = [f"{scores[s]['accuracy']:.1f}" if s in scores else "–" for s in SETTINGS]
         name = "\n  ".join(filter(None, (place, changes(r))))
-        table.add_row(*cells, f"{r.times['seconds'] / 60:.1f}", r.times["finished"][:10], name)
+        table.add_row(*cells, f"{r.times.seconds / 60:.1f}", r.times.finished[:10], name)
     for folder in begun:
         try:
             done, total = json.loads((folder / "progress.json").read_text())["steps"]

@@ -97,7 +97,7 @@ def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
     times: dict[str, list[tuple[str, float]]] = {}
     for folder in find(results):
         record = Record.load(folder)
-        times.setdefault(record.device["name"], []).append((record.experiment["method"], record.step_ms))
+        times.setdefault(record.device.name, []).append((record.experiment.method, record.step_ms))
     if not times:
         return None
     device = here if here in times else max(times, key=lambda name: len(times[name]))

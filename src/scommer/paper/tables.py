@@ -78,7 +78,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
             stream, setting = column.split("/")
             found = [r for r in records if _belongs(r, stream, row)]
             ours = tuple(r.accuracy(row.get("memory"), setting) for r in sorted(found, key=_seed))
-            kinds = tuple(sorted({r.device.get("precision", "") for r in found}))
+            kinds = tuple(sorted({r.device.precision or "" for r in found}))
             made.append(Entry(_label(row), stream, setting, *_published(value), ours, precisions=kinds))
             if theirs := row.get("authors", {}).get(column):
                 label, source = f"{_label(row)}, by its authors", numbers["authors"][row["method"]]
@@ -123,14 +123,13 @@ def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
 def _belongs(record: Record, stream: str, row: dict[str, Any]) -> bool:
     method, buffer, variant = row["method"], row.get("buffer"), row.get("variant", "official")
     wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": variant, "validation": 0.0}
-    if not wanted.items() <= record.experiment.items():
+    if not wanted.items() <= vars(record.experiment).items():
         return False
     return presets.settings(stream, method, buffer, variant, row.get("settings", {})) == record.settings
 
 
 def _seed(record: Record) -> int:
-    seed: int = record.experiment["seed"]
-    return seed
+    return record.experiment.seed
 
 
 def _label(row: dict[str, Any]) -> str:

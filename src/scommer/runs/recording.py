@@ -1,5 +1,6 @@
-"""What a finished learner leaves behind: its record and its weights."""
+"""Make the record and the weights of a learner that has finished its stream."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from scommer.device import device_facts
 from scommer.engine.evaluate import summary
 from scommer.engine.learner import Learner
 from scommer.runs.experiment import Plan
+from scommer.runs.facts import CodeFacts, DeviceFacts, ExperimentFacts, StreamFacts, Times
 from scommer.runs.record import Record
+from scommer.streams import Stream
 
 
 def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
-    """Named parameters and statistics of each memory, as it answers."""
+    """Return the parameters and statistics of each memory, as it answers, by name."""
     named = {}
     for view in learner.method.views(learner.memories, list(learner.calibration())):
         if "/" not in view.name:
@@ -24,13 +27,11 @@ def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     return named
 
 
-def _small(t: torch.Tensor) -> np.ndarray:
-    """Probabilities and counts as figures need them, in half the space."""
-    return t.cpu().numpy().astype(np.float16 if t.is_floating_point() else np.uint32)
+def record_of(plan: Plan, learner: Learner, history: Mapping[str, Any]) -> Record:
+    """Return the record of a learner that has learned its stream.
 
-
-def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
-    """The record of a learner that has learned its stream."""
+    `history` holds when the run `started`, its `seconds`, the hashes of its `sources` and how many ran `together`.
+    """
     matrices, scores, arrays = {}, {}, {"loss": np.array(learner.curve)}
     untrained = learner.untrained
     assert untrained is not None
@@ -48,38 +49,48 @@ def record_of(plan: Plan, learner: Learner, story: dict[str, Any]) -> Record:
         arrays[f"reliability/{view}"] = last.reliability
         if "/" not in view:
             arrays |= {f"activity/{view}/{l + 1}": a for l, a in enumerate(last.activity)}
-    arrays |= {name: _small(t) for name, t in learner.method.arrays(learner.memories).items()}
+    arrays |= {name: _compact(t) for name, t in learner.method.arrays(learner.memories).items()}
     done, _ = learner.steps
+    given = {name: plan.settings[name] for name in plan.experiment.settings} if plan.fitted else None
     return Record(
         name=plan.name,
-        experiment=plan.facts
-        | ({"given": {name: plan.settings[name] for name in plan.experiment.settings}} if plan.fitted else {}),
+        experiment=ExperimentFacts(**plan.facts, given=given),
         settings=plan.settings,
-        stream={
-            "name": plan.stream.name,
-            "kind": plan.stream.kind,
-            "data": plan.stream.data.name,
-            "image_shape": list(plan.stream.data.image_shape),
-            "dtype": str(plan.stream.data.train_images.dtype).removeprefix("torch."),
-            "range": [float(v) for v in plan.stream.data.train_images.aminmax()],
-            "fingerprint": plan.stream.fingerprint,
-            "classes": list(plan.stream.data.class_names),
-            "tasks": [list(task.classes) for task in plan.stream.tasks],
-            "images": [len(task.train) for task in plan.stream.tasks],
-        },
+        stream=_stream_facts(plan.stream),
         inference=plan.method.inference,
         matrices=matrices,
         untrained={s: getattr(untrained, s).tolist() for s in settings},
         scores=scores,
-        code={**provenance.code_identity(), "earlier": story["sources"][:-1]},
+        code=CodeFacts(**provenance.code_identity(), earlier=history["sources"][:-1]),
         versions=provenance.versions(),
-        device={**device_facts(learner.device), "precision": learner.precision},
-        times={
-            "started": story["started"],
-            "finished": provenance.now(),
-            "seconds": round(story["seconds"], 2),
-            "steps": done,
-            "together": story["together"],  # runs side by side in its last sitting
-        },
+        device=DeviceFacts(**device_facts(learner.device), precision=learner.precision),
+        times=Times(
+            started=history["started"],
+            finished=provenance.now(),
+            seconds=round(history["seconds"], 2),
+            steps=done,
+            together=history["together"],  # when the run finished
+        ),
         arrays=arrays,
     )
+
+
+def _stream_facts(stream: Stream) -> StreamFacts:
+    data = stream.data
+    return StreamFacts(
+        name=stream.name,
+        kind=stream.kind,
+        data=data.name,
+        image_shape=list(data.image_shape),
+        dtype=str(data.train_images.dtype).removeprefix("torch."),
+        range=[float(v) for v in data.train_images.aminmax()],
+        fingerprint=stream.fingerprint,
+        classes=list(data.class_names),
+        tasks=[list(task.classes) for task in stream.tasks],
+        images=[len(task.train) for task in stream.tasks],
+    )
+
+
+def _compact(t: torch.Tensor) -> np.ndarray:
+    """Return probabilities and counts with the precision that figures need, in half the space."""
+    return t.cpu().numpy().astype(np.float16 if t.is_floating_point() else np.uint32)

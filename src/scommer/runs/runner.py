@@ -100,14 +100,14 @@ def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
         watch.warn(f"{folder.name} is finished, but its weights were not kept: training it again")
         return None
     record = Record.load(folder)
-    was = {"precision": record.device.get("precision"), "device": record.device.get("type")}
+    was = {"precision": record.device.precision, "device": record.device.type}
     for name, wanted in (("precision", options.precision), ("device", options.device)):
         if wanted and was[name] and wanted.split(":")[0] != was[name]:
             raise RunError(
                 f"the run in {folder} was finished with --{name} {was[name]}, not {wanted}: "
                 f"give another folder with --out, or start over with --fresh"
             )
-    if record.code["sources"] != sources():
+    if record.code.sources != sources():
         watch.warn(f"{folder.name} was finished by another version of the code: run it again with --fresh")
     if (folder / "weights.safetensors").exists() or not checkpoint.newer_than(folder / "record.json"):
         checkpoint.clear(folder)  # left by a process that was killed; newer ones belong to training for weights

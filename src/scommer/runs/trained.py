@@ -73,10 +73,10 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
     check_name("memory", name, memories)
     weights = under(f"{name}.", tensors)
     stream = record.stream
-    made = trained(
-        record.experiment["method"], record.settings, stream["classes"], stream["image_shape"], weights, where
-    )
-    made.dtype, made.range = stream.get("dtype"), stream.get("range")  # early records do not tell
+    if stream.image_shape is None:
+        raise UsageError(f"the record in {folder} is too old for predictions: run it again with --fresh --save-weights")
+    made = trained(record.experiment.method, record.settings, stream.classes, stream.image_shape, weights, where)
+    made.dtype, made.range = stream.dtype, stream.range
     return made
 
 

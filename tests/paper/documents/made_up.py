@@ -1,9 +1,11 @@
 """Records with made-up scores, written to disk as runs are."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 
 from scommer.runs import presets
 from scommer.runs.record import Record
@@ -25,7 +27,7 @@ def record(
 ) -> Record:
     """Two tasks; working memory scores 10 points less than the memory that answers, Task-IL 20 points more."""
     resolved = as_dict(*presets.resolve(stream, method, buffer or 0, "official", settings))
-    experiment = {"stream": stream, "method": method, "buffer": buffer, "seed": seed}
+    experiment = replace(EXPERIMENT, stream=stream, method=method, buffer=buffer, seed=seed)
     memory = "long_term" if method == "scommer" else "working"
     ends = {"working": accuracy - 10, memory: accuracy}
     matrices = {
@@ -35,10 +37,10 @@ def record(
     changes = "-".join(f"{k}{v}" for k, v in settings.items())
     return Record(
         f"{stream}-{method}-{buffer}-seed{seed}-{changes or 'preset'}",
-        experiment | {"variant": "official", "validation": 0.0}, resolved,
-        {"name": stream, "kind": "class-il", "tasks": TASKS, "classes": list("abcd"), "fingerprint": fingerprint},
-        memory, matrices, {}, scores, {"commit": "0123456", "dirty": False, "earlier": []}, {},
-        {"name": "a GPU", "precision": precision}, {"seconds": 120.0, "steps": 1000, "together": 2},
+        experiment, resolved,
+        replace(STREAM, name=stream, tasks=TASKS, classes=list("abcd"), fingerprint=fingerprint),
+        memory, matrices, {}, scores, replace(CODE, commit="0123456"), {},
+        replace(DEVICE, name="a GPU", precision=precision), replace(TIMES, seconds=120.0, steps=1000, together=2),
         arrays={
             "loss": np.arange(10.0), f"class_accuracy/{memory}": np.array([[1.0, 1, 0, 0], [10, 20, 30, 60]]),
             f"class_probability/{memory}": np.array([0.1, 0.1, 0.3, 0.5]),

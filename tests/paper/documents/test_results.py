@@ -1,22 +1,24 @@
 """The results document, against numbers computed by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES as ANY
 
 from scommer.analysis.selection import changes
 from scommer.paper.documents.results import document
 from scommer.runs import presets
+from scommer.runs.facts import Times
 from scommer.runs.record import Record
 from scommer.runs.settings import as_dict
 
+TIMES = replace(ANY, seconds=156.0, steps=78000)
 
-def record(
-    seed: int, long_term: float, *, method: str = "scommer", times: dict[str, Any] | None = None, **settings: Any
-) -> Record:
+
+def record(seed: int, long_term: float, *, method: str = "scommer", times: Times = TIMES, **settings: Any) -> Record:
     """On S-CIFAR10 with a buffer of 200; Task-IL 20 points above, the other choices of statistics 1 and 4 below."""
     resolved = as_dict(*presets.resolve("s-cifar10", method, 200, "official", settings))
-    facts = {"stream": "s-cifar10", "method": method, "buffer": 200, "seed": seed}
     views = {"working": long_term - 10}
     if method == "scommer":
         others = [s for s in ("replay", "working", "recalibrated") if s != resolved["statistics"]]
@@ -27,10 +29,9 @@ def record(
         }
     scores = {view: {"class_il": {"accuracy": a}, "task_il": {"accuracy": a + 20}} for view, a in views.items()}
     return Record(
-        "r", facts | {"variant": "official", "validation": 0.0}, resolved, {},
+        "r", replace(EXPERIMENT, stream="s-cifar10", method=method, buffer=200, seed=seed), resolved, STREAM,
         "long_term" if method == "scommer" else "working", {}, {}, scores,
-        {"commit": "0123456789", "dirty": False, "earlier": []}, {}, {"name": "a GPU", "precision": "bf16"},
-        times or {"seconds": 156.0, "steps": 78000},
+        replace(CODE, commit="0123456789"), {}, replace(DEVICE, name="a GPU", precision="bf16"), times,
     )  # fmt: skip
 
 
@@ -55,8 +56,8 @@ def test_choices_of_statistics_are_means_over_seeds() -> None:
 
 
 def test_every_run_has_its_commit_device_and_speed() -> None:
-    pair = record(1, 68.0, times={"seconds": 468.0, "steps": 78000, "together": 4}, r=0.9)
-    pair.code |= {"commit": None, "dirty": True, "earlier": ["an older hash"]}
+    pair = record(1, 68.0, times=replace(TIMES, seconds=468.0, together=4), r=0.9)
+    pair.code = replace(CODE, commit=None, dirty=True, earlier=["an older hash"])
     table = document([record(0, 67.1), pair, record(2, 66.0)], "").split("## Every run")[1]
     assert lines(table, "| s-")[:2] == [
         "| s-cifar10 | scommer | 200 |  | 0 | 67.10 | 87.10 | 0123456 | a GPU | bf16 | 2.6 | – | 2.00 |",
@@ -88,5 +89,5 @@ def test_the_papers_tables_follow_the_reading_and_show_what_has_runs() -> None:
 def test_changes_are_against_the_preset(change: dict[str, Any], text: str) -> None:
     assert changes(record(0, 67.0, **change)) == text
     held_out = record(0, 67.0, **change)
-    held_out.experiment["validation"] = 0.1
+    held_out.experiment = replace(held_out.experiment, validation=0.1)
     assert changes(held_out).endswith("validation=0.1")

@@ -22,7 +22,7 @@ def check(group: Group) -> None:
     for record in group.records:
         learned_code(record)
         array(record, f"activity/{record.inference}/{last_stage(record)}")
-        if len({c for task in record.stream["tasks"] for c in task}) < 2:
+        if len({c for task in record.stream.tasks for c in task}) < 2:
             raise UsageError(f"codes compares classes, and {record.name} has one")
 
 
@@ -34,11 +34,11 @@ def figure(groups: Sequence[Group]) -> Figure:
     (record,) = runs
     stream, p_s = record.stream, learned_code(record).astype(np.float64)
     activity = array(record, f"activity/{record.inference}/{last_stage(record)}").astype(np.float64)
-    order = list(dict.fromkeys(c for task in stream["tasks"] for c in task))  # as they were first seen
-    if stream["kind"] == "gcil":
+    order = list(dict.fromkeys(c for task in stream.tasks for c in task))  # as they were first seen
+    if stream.kind == "gcil":
         order.sort()
     activity, p_s = activity[order], p_s[order]
-    names = [style.plain(stream["classes"][c].replace("_", " "), LONGEST) for c in order]
+    names = [style.plain(stream.classes[c].replace("_", " "), LONGEST) for c in order]
     counts = activity / np.maximum(activity.max(1, keepdims=True), 1)  # of the class's most active unit
     units = np.lexsort((-p_s.max(0), p_s.argmax(0)))  # those that one class is likeliest to keep stand together
 
@@ -58,7 +58,7 @@ def figure(groups: Sequence[Group]) -> Figure:
     if many:
         axes["A"].set_xlabel(filters)
         axes["P"].set_yticks([])
-    _correlation(axes["r"], code_correlation(activity, p_s), names, style.colour(record.experiment["method"]), many)
+    _correlation(axes["r"], code_correlation(activity, p_s), names, style.colour(record.experiment.method), many)
     _similarity(axes["S"], code_similarity(activity), names, many)
     return made
 

@@ -24,9 +24,9 @@ def figure(groups: Sequence[Group]) -> Figure:
     classes is drawn, since their number differs from task to task: it stands above.
     """
     stream = groups[0].records[0].stream
-    tasks = stream["tasks"]
+    tasks = stream.tasks
     nested = sum(map(len, tasks)) > len({c for task in tasks for c in task})
-    last = last_seen(tasks, len(stream["classes"]))
+    last = last_seen(tasks, len(stream.classes))
     made = Figure(figsize=(style.COLUMN, 2.3), layout="constrained")
     ax = made.subplots()
     width = 0.8 / len(groups)

@@ -22,7 +22,7 @@ def check(group: Group) -> None:
 def figure(groups: Sequence[Group]) -> Figure:
     """A panel for each task (some of many) with R[t, i] over t, and one with the mean over the tasks seen."""
     tasks = groups[0].matrices().shape[-1]
-    nested = groups[0].records[0].stream["kind"] == "gcil"
+    nested = groups[0].records[0].stream.kind == "gcil"
     at, names = ticks(tasks)
     rows = -(-(len(at) + 1) // COLUMNS)
     made = Figure(figsize=(style.COLUMN, 0.7 + 1.0 * rows), layout="constrained")

@@ -53,8 +53,8 @@ def contents(records: Sequence[Record]) -> dict[str, Any]:
     """The values of the template; records of any number of streams."""
     by_stream: dict[str, list[Record]] = {}
     for r in records:
-        by_stream.setdefault(json.dumps([r.stream["name"], r.stream["tasks"]]), []).append(r)
-    parts = sorted(by_stream.values(), key=lambda runs: str(runs[0].stream["name"]))
+        by_stream.setdefault(json.dumps([r.stream.name, r.stream.tasks]), []).append(r)
+    parts = sorted(by_stream.values(), key=lambda runs: str(runs[0].stream.name))
     names = [_name(runs[0], parts) for runs in parts]
     sets = [groups(runs) for runs in parts]
     return {
@@ -64,17 +64,17 @@ def contents(records: Sequence[Record]) -> dict[str, Any]:
         "summary": _summary(names, sets),
         "leaders": [line for name, found in zip(names, sets, strict=True) for line in _leader(name, found)],
         "single": any(len(g.records) == 1 for found in sets for g in found),
-        "nested": any(r.stream["kind"] == "gcil" for r in records),
-        "held_out": any(r.experiment.get("validation") for r in records),
+        "nested": any(r.stream.kind == "gcil" for r in records),
+        "held_out": any(r.experiment.validation for r in records),
         "sections": [_section(f"s{i}", name, s) for i, (name, s) in enumerate(zip(names, sets, strict=True), 1)],
     }
 
 
 def _name(record: Record, parts: Sequence[Sequence[Record]]) -> str:
     """The stream's, with its fingerprint where another has that name too."""
-    name = str(record.stream["name"])
-    twins = [runs for runs in parts if runs[0].stream["name"] == name]
-    return name if len(twins) == 1 else f"{name} ({record.stream.get('fingerprint')})"
+    name = str(record.stream.name)
+    twins = [runs for runs in parts if runs[0].stream.name == name]
+    return name if len(twins) == 1 else f"{name} ({record.stream.fingerprint})"
 
 
 def _section(key: str, name: str, sets: Sequence[Group]) -> Section:

@@ -19,7 +19,7 @@ def scored(group: Group, memory: str, setting: str, measure: str) -> list[float]
 
 
 def score_table(sets: Sequence[Group]) -> Table:
-    names = names_of(sets[0].records[0].stream["kind"])
+    names = names_of(sets[0].records[0].stream.kind)
     rows = []
     for g in sets:
         for memory, by_setting in g.records[0].scores.items():
@@ -56,7 +56,7 @@ def forgotten_table(sets: Sequence[Group]) -> Table | None:
         lost, share = (np.array([f(a) for a in known]) for f in (measures.forgotten, measures.share_of_forgetting))
         for c in np.argsort(-lost.mean(0), kind="stable")[:FORGOTTEN]:
             if lost[:, c].any():
-                name = word(g.records[0].stream["classes"][c])
+                name = word(g.records[0].stream.classes[c])
                 cells = [spread(values[:, c].tolist(), ".1f") for values in (lost, share)]
                 rows.append(Row((name, word(g.label), *cells)))
     numbers = ("lost (points)", "share of all lost (%)")
@@ -80,6 +80,6 @@ def run_table(sets: Sequence[Group]) -> Table:
         for r in g.records:
             ends = [number(r.scores[g.inference].get(s, {}).get("accuracy")) for s in SETTINGS]
             lost = number(r.scores[g.inference].get("class_il", {}).get("forgetting"))
-            rows.append(Row((word(r.name), word(g.label), number(r.experiment["seed"], "d"), *ends, lost)))
+            rows.append(Row((word(r.name), word(g.label), number(r.experiment.seed, "d"), *ends, lost)))
     numbers = ("seed", *SETTINGS.values(), "forgetting")
     return table("Each run, the memory that answers (%)", ("run", "method", *numbers), rows, numbers)

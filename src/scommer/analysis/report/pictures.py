@@ -69,7 +69,7 @@ def _picture(name: str, drawn: Sequence[Group], several: bool) -> Picture:
     source = f"data:image/svg+xml;base64,{b64encode(figures.as_svg(figure)).decode()}"
     caption, labels = TITLES[name], "; ".join(g.label for g in drawn)
     if name == "codes":
-        which = f"seed {drawn[0].records[0].experiment['seed']}"
+        which = f"seed {drawn[0].records[0].experiment.seed}"
         caption += f" ({labels}, {which})" if several else f" ({which})"
     alt = f"{TITLES[name]}. Of: {labels}."
     return Picture(name, f"{caption}.", alt, source, wide=figure.get_figwidth() > 1.3 * style.COLUMN)

@@ -54,7 +54,7 @@ def _paper_table(name: str, records: Sequence[Record]) -> str:
 def _cell(record: Record) -> tuple[str, ...]:
     """Everything that identifies a run except its seed."""
     e = record.experiment
-    return e["stream"], e["method"], str(e["buffer"] or "–"), changes(record)
+    return e.stream, e.method, str(e.buffer or "–"), changes(record)
 
 
 def _choices(records: Sequence[Record]) -> str:
@@ -81,10 +81,10 @@ def _runs(records: Sequence[Record]) -> str:
     head = ["stream", "method", "buffer", "changes", "seed", "Class-IL", "Task-IL"]
     head += ["commit", "device", "precision", "minutes", "side by side", "ms a step"]
     rows = []
-    for r in sorted(records, key=lambda r: (_cell(r), r.experiment["seed"])):
+    for r in sorted(records, key=lambda r: (_cell(r), r.experiment.seed)):
         by_setting = r.scores[r.inference]
         scores = [f"{by_setting[s]['accuracy']:.2f}" if s in by_setting else "–" for s in SETTINGS]
-        where = [commit_of(r, 7), r.device["name"], r.device["precision"]]
-        times = [f"{r.times['seconds'] / 60:.1f}", str(r.times.get("together", "–")), f"{r.step_ms:.2f}"]
-        rows.append([*_cell(r), str(r.experiment["seed"]), *scores, *where, *times])
+        where = [commit_of(r, 7), r.device.name, r.device.precision or "–"]
+        times = [f"{r.times.seconds / 60:.1f}", str(r.times.together or "–"), f"{r.step_ms:.2f}"]
+        rows.append([*_cell(r), str(r.experiment.seed), *scores, *where, *times])
     return tables.markdown(head, rows)

@@ -75,7 +75,7 @@ class Runs:
     @property
     def seeds(self) -> list[int]:
         """One for each run."""
-        return [int(r.experiment["seed"]) for r in self.records]
+        return [r.experiment.seed for r in self.records]
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Runs:
     @property
     def validation(self) -> float:
         """The share of the training images that was held out."""
-        return self._one("shares of held-out images", (float(r.experiment["validation"]) for r in self.records))
+        return self._one("shares of held-out images", (r.experiment.validation for r in self.records))
 
     @property
     def memories(self) -> list[str]:
@@ -100,42 +100,42 @@ class Runs:
     @property
     def fingerprints(self) -> list[str]:
         """What identifies the images and tasks that each run learned."""
-        return [str(r.stream["fingerprint"]) for r in self.records]
+        return [r.stream.fingerprint for r in self.records]
 
     @property
     def tasks(self) -> list[list[int]]:
         """The classes of each task."""
-        return self._one("tasks", (r.stream["tasks"] for r in self.records))
+        return self._one("tasks", (r.stream.tasks for r in self.records))
 
     @property
     def classes(self) -> list[str]:
         """The names of all classes."""
-        return self._one("classes", (r.stream["classes"] for r in self.records))
+        return self._one("classes", (r.stream.classes for r in self.records))
 
     @property
     def commits(self) -> list[str]:
         """The commits that made the runs, each once."""
-        return sorted({str(r.code["commit"]) for r in self.records})
+        return sorted({str(r.code.commit) for r in self.records})
 
     @property
     def precisions(self) -> list[str]:
         """The precisions of the runs, each once."""
-        return sorted({str(r.device["precision"]) for r in self.records})
+        return sorted({str(r.device.precision) for r in self.records})
 
     @property
     def side_by_side(self) -> int:
         """How many runs shared the device."""
-        return self._one("numbers of runs side by side", (int(r.times.get("together", 1)) for r in self.records))
+        return self._one("numbers of runs side by side", (r.times.together or 1 for r in self.records))
 
     @property
     def steps(self) -> int:
         """Training steps of all runs together."""
-        return sum(int(r.times["steps"]) for r in self.records)
+        return sum(r.times.steps for r in self.records)
 
     @property
     def minutes(self) -> float:
         """Time of the longest run."""
-        return float(max(r.times["seconds"] for r in self.records)) / 60
+        return max(r.times.seconds for r in self.records) / 60
 
     @property
     def step_ms(self) -> float:

@@ -148,11 +148,11 @@ class Bench:
 
 
 def _is_of(record: Record, wanted: dict[str, Any], settings: dict[str, Any]) -> bool:
-    return wanted.items() <= record.experiment.items() and record.settings == settings
+    return wanted.items() <= vars(record.experiment).items() and record.settings == settings
 
 
 def _by_seed(records: Iterable[Record]) -> Runs:
-    return Runs(tuple(sorted(records, key=lambda r: (r.experiment["seed"], r.name))))
+    return Runs(tuple(sorted(records, key=lambda r: (r.experiment.seed, r.name))))
 
 
 def rows(table: str) -> list[dict[str, Any]]:
