@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import ttest_rel
 
-from scommer.analysis.comparison import Difference, alone, as_table, compare, notes
+from scommer.analysis.comparison import Difference, compare, comparison_table, notes, unpaired_streams
 from scommer.errors import UsageError
 
 
@@ -27,7 +27,7 @@ def test_runs_are_paired_by_seed(make):
     a, b = [make("scommer", s) for s in (3, 0, 1)], [make("er", s) for s in (1, 7, 0)]
     (found,) = compare(a, b)
     assert found.labels == ("SCoMMER", "ER")
-    assert (found.seeds, found.alone) == ((0, 1), ((3,), (7,)))
+    assert (found.seeds, found.unpaired) == ((0, 1), ((3,), (7,)))
     first = found.differences[0]
     assert first.measure == "Class-IL accuracy"
     assert first.a == tuple(make("scommer", s).accuracy() for s in (0, 1))
@@ -61,26 +61,35 @@ def shifted(record, points):
     return record
 
 
+def intervals(one):
+    table = comparison_table(one)
+    (at,) = (i for i, column in enumerate(table.columns) if column.name == "95 % interval")
+    return [row.cells[at].text for row in table.rows]
+
+
 def test_one_pair_has_no_interval_and_many_need_no_note(make):
     (single,) = compare([make("er", s) for s in range(3)], [make("der++", 2)])
     assert notes(single)[0] == "Too few pairs: only seed 2 is in both, and an interval needs at least two."
-    assert set(as_table(single).columns[4].cells) == {"–"}
+    assert set(intervals(single)) == {"–"}
     (many,) = compare([make("er", s) for s in range(5)], [make("der++", s) for s in range(5)])
     assert notes(many) == []
-    for d, cell in zip(many.differences, as_table(many).columns[4].cells, strict=True):
+    for d, cell in zip(many.differences, intervals(many), strict=True):
         low, high = map(float, cell.removesuffix(" *").split(" to "))
         assert low < d.mean < high
         assert cell.endswith(" *") == (low > 0 or high < 0)
     (apart,) = compare([make("er", s) for s in range(2)], [shifted(make("er", s), 50 + s) for s in range(2)])
-    assert next(iter(as_table(apart).columns[4].cells)).endswith(" *")
+    assert intervals(apart)[0].endswith(" *")
+    assert comparison_table(apart).rows[0].strong
 
 
 def test_each_stream_is_compared_on_its_own(make):
     gcil = {"stream": "gcil-made", "kind": "gcil"}
     found = compare([make("er"), make("er", **gcil), make("er", stream="s-alone")], [make("sgd"), make("sgd", **gcil)])
     assert [c.stream for c in found] == ["gcil-made", "s-made"]
-    assert alone([make("er"), make("er", stream="s-alone")], [make("er")]) == ["Only in A, left out: s-alone."]
-    assert alone([make("er")], [make("sgd")]) == []
+    assert unpaired_streams([make("er"), make("er", stream="s-alone")], [make("er")]) == [
+        "Only in A, left out: s-alone."
+    ]
+    assert unpaired_streams([make("er")], [make("sgd")]) == []
     assert [d.measure for d in found[0].differences] == ["Class-IL nested mean", "Class-IL last", "Class-IL forgetting"]
     (joint,) = compare([make("joint", 0)], [make("er", 0)])
     assert [d.measure for d in joint.differences] == ["Class-IL accuracy", "Task-IL accuracy"]  # it forgets nothing
@@ -110,5 +119,5 @@ def test_what_cannot_be_compared_is_refused(make):
         compare([make("er", 0), make("er", 1)], [make("sgd", 2)])
     other = make("sgd")
     other.stream = replace(other.stream, fingerprint="another")
-    with pytest.raises(UsageError, match="did not learn the same stream"):
+    with pytest.raises(UsageError, match="did not learn the same images"):
         compare([make("er")], [other])

@@ -9,7 +9,8 @@ from scipy.stats import pearsonr
 from sklearn.metrics.pairwise import cosine_similarity
 
 from scommer.analysis import measures
-from scommer.analysis.summary import forgotten_table, measures_table
+from scommer.analysis.groups import groups
+from scommer.analysis.summary import forgotten_table, measure_table
 from scommer.errors import UsageError
 from scommer.runs.record import Record, find
 
@@ -97,29 +98,33 @@ def test_the_measures_of_a_real_run():
 
 def test_a_record_tells_what_it_can(make):
     assert measures.measures(make(arrays=False), "working") == {}
-    assert measures_table(make(arrays=False)) is None
-    assert forgotten_table(make(arrays=False)) is None
+    assert measure_table(groups([make(arrays=False)])) is None
+    assert forgotten_table(groups([make(arrays=False)])) is None
     joint = measures.measures(make("joint"), "working")
     assert "recency bias" not in joint  # nothing is last
     assert joint["ECE (%)"] > 0
-    assert forgotten_table(make("joint")) is None
+    assert forgotten_table(groups([make("joint")])) is None
     assert "r with P_s" not in measures.measures(make("er"), "working")
+
+
+def by_column(table):
+    assert table is not None
+    return {column.name: [row.cells[i].text for row in table.rows] for i, column in enumerate(table.columns)}
 
 
 def test_the_tables_show_the_measures(make):
     record = make()
-    table = measures_table(record)
-    assert table is not None
-    columns = {str(c.header): list(c.cells) for c in table.columns}
+    columns = by_column(measure_table(groups([record])))
     assert columns["memory"] == ["working", "long_term"]
     bins = record.arrays["reliability/long_term"]
     assert columns["ECE (%)"][1] == f"{100 * np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum():.1f}"
-    worst = forgotten_table(record, most=2)
-    assert worst is not None
+    worst = by_column(forgotten_table(groups([record]), most=2))
     a = record.arrays["class_accuracy/long_term"]
     lost = a[:-1].max(0) - a[-1]
-    assert list(worst.columns[0].cells) == [f"class_{c}" for c in np.argsort(-lost)[:2]]
-    assert list(worst.columns[3].cells) == [f"{v:.1f}" for v in sorted(lost)[:-3:-1]]
+    assert worst["class"] == [f"class_{c}" for c in np.argsort(-lost)[:2]]
+    assert worst["lost"] == [f"{v:.1f}" for v in sorted(lost)[:-3:-1]]
+    assert worst["at the end"] == [f"{a[-1, c]:.1f}" for c in np.argsort(-lost)[:2]]
+    assert worst["best"] == [f"{a[:-1, c].max():.1f}" for c in np.argsort(-lost)[:2]]
 
 
 def test_a_class_that_was_not_tested_lost_nothing():

@@ -202,13 +202,19 @@ def test_the_most_forgotten_classes_lost_most(page):
         names = runs[0][0]["stream"]["classes"]
         rows = [row for row in page.rows(f"{section}-forgotten") if row["method"][0] == label]
         assert len(rows) == 5
-        shown = [float(row["lost (points)"][1]) for row in rows]
+        shown = [float(row["lost"][1]) for row in rows]
         assert shown == pytest.approx(sorted(lost.mean(0), reverse=True)[:5])
         for row in rows:
             c = names.index(row["class"][0])
-            assert float(row["lost (points)"][1]) == pytest.approx(lost[:, c].mean())
+            assert float(row["lost"][1]) == pytest.approx(lost[:, c].mean())
+            best, end = (
+                [f(x[f"class_accuracy/{memory}"][:, c]) for _, x in runs]
+                for f in (lambda a: a[:-1].max(), lambda a: a[-1])
+            )
+            assert float(row["best"][1]) == pytest.approx(np.mean(best))
+            assert float(row["at the end"][1]) == pytest.approx(np.mean(end))
             share = (100 * lost / lost.sum(1, keepdims=True))[:, c]
-            assert float(row["share of all lost (%)"][1]) == pytest.approx(share.mean())
+            assert float(row["share of all lost"][1]) == pytest.approx(share.mean())
 
 
 def test_the_summary_and_the_single_runs_are_those_of_the_memory_that_answers(page):
@@ -224,7 +230,7 @@ def test_the_summary_and_the_single_runs_are_those_of_the_memory_that_answers(pa
         for (r, _), end in zip(runs, ends, strict=True):
             assert each[r["name"]]["Class-IL"][0] == f"{end:.2f}"
             assert each[r["name"]]["seed"][0] == str(r["experiment"]["seed"])
-    told = r"SCoMMER, buffer 50 \([\d.]+ ± [\d.]+ % over 3 seeds\) has the highest mean Class-IL accuracy, before"
+    told = r"SCoMMER, buffer 50 \([\d.]+ ± [\d.]+ % over 3 seeds\) has the highest mean Class-IL accuracy, ahead of"
     assert any(re.search(told, text) for text in page.texts["p"])
 
 
@@ -308,7 +314,7 @@ def test_runs_of_several_commits_are_told_apart(make):
     one, other = make("er"), make("er", 1)
     one.code, other.code = replace(one.code, commit="a" * 40), replace(one.code, commit="b" * 40, dirty=True)
     page = Page(report([one, other]))
-    assert any("not of one commit: aaaaaaaaaaaa, bbbbbbbbbbbb" in text for text in page.texts["li"])
+    assert any("do not share one commit: aaaaaaaaaaaa, bbbbbbbbbbbb" in text for text in page.texts["li"])
     assert [row["commit"][0] for row in page.rows("s1-computed")] == ["a" * 40, "b" * 40 + ", with changes"]
 
 
@@ -485,6 +491,6 @@ def test_all_files_of_the_page_are_part_of_the_package():
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["scommer"]
     package = Path(str(files("scommer")))
     packed = {path for pattern in patterns for path in package.glob(pattern)}
-    others = {p for p in (package / "analysis" / "report").iterdir() if p.suffix not in (".py", "") and p.is_file()}
-    assert len(others) == 3
+    others = {p for p in (package / "analysis").rglob("*") if p.suffix in (".html", ".css", ".js")}
+    assert len(others) == 4
     assert others <= packed

@@ -13,6 +13,7 @@ import pytest
 from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 from rich.console import Console
 
+from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
 from scommer.errors import UsageError
 from scommer.paper import tables
 from scommer.runs import presets
@@ -31,6 +32,14 @@ def record(stream: str, method: str, buffer: int | None, seed: int, accuracy: fl
         for m in memories
     }
     return Record("r", experiment, resolved, STREAM, memories[-1], {}, {}, scores, CODE, {}, DEVICE, TIMES)
+
+
+def forms(rows: list[tables.Entry]) -> tuple[str, str, str, str]:
+    """Terminal, Markdown, LaTeX and CSV."""
+    table = tables.paper_table("main", rows)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(as_rich(table))
+    return console.export_text(), as_markdown(table), as_latex(table), as_csv(tables.number_table("main", rows))
 
 
 @pytest.mark.parametrize("label", ["tab:all-datasets", "tab:wm", "tab:abl", "tab:hyperparam"])
@@ -56,9 +65,8 @@ def test_a_mean_over_runs_of_several_precisions_is_told() -> None:
     for run, precision in zip(runs, ("bf16", "tf32", "bf16"), strict=True):
         run.device = replace(run.device, precision=precision)
     told = "runs of several precisions: scommer, 200 on s-cifar10 (bf16, tf32)"
-    rows = tables.entries("main", runs)
-    assert tables.as_markdown(rows).endswith(f"\n{told}\n")
-    assert told not in tables.as_markdown(tables.entries("main", runs[::2]))
+    assert tables.paper_table("main", tables.entries("main", runs)).notes[-1] == told
+    assert told not in tables.paper_table("main", tables.entries("main", runs[::2])).notes
 
 
 def test_ours_is_the_mean_and_deviation_over_seeds() -> None:
@@ -161,19 +169,16 @@ def test_cls_er_stands_beside_what_its_authors_report_too() -> None:
     assert (paper.row, paper.paper, paper.misses) == ("cls-er, 200", 35.23, True)
     assert (own.row, own.misses) == ("cls-er, 200, by its authors", False)
     assert own.difference == pytest.approx(0.20)
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(tables.as_table("Table 1", rows))
-    for text in (console.export_text(), tables.as_markdown(rows), tables.as_csv(rows), tables.as_latex(rows)):
+    for text in forms(rows):
         assert "github.com/NeurAI-Lab/CLS-ER" in text
         assert re.search(r"43\.8", text)
-    done = [e for e in rows if e.ours and not e.authors]
-    for form in (tables.as_markdown, tables.as_csv, tables.as_latex):
-        assert "github" not in form(done)
+    for text in forms([e for e in rows if e.ours and not e.authors]):
+        assert "github" not in text
 
 
 @pytest.mark.parametrize("name", ["memories", "sensitivity"])
 def test_latex_has_underscores_only_where_it_can_read_them(name: str) -> None:
-    text = tables.as_latex(tables.entries(name, []))
+    text = as_latex(tables.paper_table(name, tables.entries(name, [])))
     assert r"long\_term" in text
     assert "_" not in text.replace(r"\_", "").replace(r"$\pi_s$", "")
 
@@ -181,15 +186,13 @@ def test_latex_has_underscores_only_where_it_can_read_them(name: str) -> None:
 def test_every_form_tells_the_same() -> None:
     runs = [record("s-cifar10", "scommer", 200, s, a) for s, a in enumerate((67.0, 67.5))]
     rows = tables.entries("main", runs)
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(tables.as_table("Table 1", rows))
-    terminal = console.export_text()
+    terminal, markdown, latex, plain = forms(rows)
     assert max(map(len, terminal.splitlines())) <= 80
-    for text in (terminal, tables.as_markdown(rows)):
+    for text in (terminal, markdown):
         assert re.search(r"67\.25 ± 0\.35\W+2\W+69\.19 ± 0\.61\W+-1\.94\W+\*", text)
         assert text.count("…") == 0
-    assert "67.25 $\\pm$ 0.35 & 2 & 69.19 $\\pm$ 0.61 & -1.94 & *" in tables.as_latex(rows)
-    parsed = list(csv.DictReader(io.StringIO(tables.as_csv(rows))))
+    assert "67.25 $\\pm$ 0.35 & 2 & 69.19 $\\pm$ 0.61 & -1.94 & *" in latex
+    parsed = list(csv.DictReader(io.StringIO(plain)))
     assert len(parsed) == len(rows) == 64  # 60 of the paper, 4 of CLS-ER's authors
     (mine,) = (r for r in parsed if r["mean"] and r["setting"] == "class_il")
     assert (float(mine["mean"]), mine["seeds"], mine["misses"]) == (67.25, "2", "1")

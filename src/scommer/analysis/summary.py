@@ -1,160 +1,160 @@
-"""A run in a table: accuracy, forgetting and transfer of each memory."""
+"""Tables of runs: accuracy, forgetting and transfer of each memory, statistics, forgotten classes, accuracy matrices.
 
-import math
-import statistics
+Sets are runs that differ only in their seed, shown as mean ± standard deviation; a single run is a set of one.
+"""
+
 from collections.abc import Sequence
 
 import numpy as np
-from rich.table import Table
 
-from scommer.analysis import measures
+from scommer.analysis.groups import Group
+from scommer.analysis.measures import MEASURES, forgotten, measures, share_of_forgetting
+from scommer.analysis.table import Cell, Column, Table, number, number_columns, row, spread, text_columns
 from scommer.runs.record import Record
 
-MEASURES = {
+SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+SCORES = {
     "accuracy": "accuracy",
     "last": "last",
     "forgetting": "forgetting",
     "backward_transfer": "BWT",
     "forward_transfer": "FWT",
 }
-SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+WIDE = 10  # tasks: with more, a matrix in a terminal shows whole percents, without rules
 
 
-def names_of(kind: str) -> dict[str, str]:
-    """The measures of a kind of stream and their names; early records of GCIL have a forward transfer that is none."""
+def score_names(kind: str) -> dict[str, str]:
+    """Return the scores of a kind of stream and their names."""
     if kind != "gcil":
-        return MEASURES
-    return {m: "nested mean" if m == "accuracy" else n for m, n in MEASURES.items() if m != "forward_transfer"}
+        return SCORES
+    # Early records of GCIL hold a forward transfer, which its nested test sets do not allow.
+    return {s: "nested mean" if s == "accuracy" else name for s, name in SCORES.items() if s != "forward_transfer"}
 
 
-def spread(mean: float, std: float | None, form: str = ".2f") -> str:
-    """`69.19 ± 0.61`, or the mean alone."""
-    alone = std is None or math.isnan(std)
-    return format(mean, form) if alone else f"{format(mean, form)} ± {format(std, form)}"
-
-
-def mean_std(values: Sequence[float], form: str = ".2f") -> str:
-    """Of a sample; the mean alone of one value."""
-    return spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, form)
+def scores(group: Group, memory: str, setting: str, score: str) -> list[float]:
+    """Return a score of each seed, without the seeds for which it is unknown."""
+    found = [r.scores.get(memory, {}).get(setting, {}).get(score) for r in group.records]
+    return [v for v in found if v is not None]
 
 
 def commit_of(record: Record, letters: int = 40) -> str:
-    """By which code a run was made."""
+    """Return the commit of a run's code, and whether other code took part."""
     code = record.code
     changed = ", with changes" if code.dirty else ""
     return (code.commit or "unknown")[:letters] + changed + (", and earlier code" if code.earlier else "")
 
 
-def summary_table(record: Record) -> Table:
-    """Every memory and setting of one run; the memory that answers is marked."""
-    names = names_of(record.stream.kind)
-    title = f"{record.name}, in %"
-    table = Table(title=title, title_justify="left", min_width=len(title))
-    table.add_column("memory", no_wrap=True)
-    several = len(record.scores[record.inference]) > 1
-    if several:
-        table.add_column("setting")
-    first = next(iter(record.scores[record.inference].values()))
-    shown = [m for m in names if m in first]
-    for m in shown:
-        table.add_column(names[m], justify="right")
-    for memory, by_setting in record.scores.items():
-        for setting, values in by_setting.items():
-            style = "bold" if memory == record.inference else ""
-            cells = [f"{values[m]:.2f}" for m in shown]
-            table.add_row(memory, *([SETTINGS[setting]] if several else []), *cells, style=style)
-    return table
+# --- tables of sets of runs
 
 
-def measures_table(record: Record) -> Table | None:
-    """What the arrays of a run tell of each memory; None where there are none."""
-    by_memory = {memory: measures.measures(record, memory) for memory in record.scores}
-    names = list(dict.fromkeys(name for found in by_memory.values() for name in found))
-    if not names:
-        return None
-    table = Table(title="At the end of training", title_justify="left")
-    table.add_column("memory", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right")
-    for memory, found in by_memory.items():
-        cells = [_measure(found[n], 1 if "%" in n else 3) if n in found else "–" for n in names]
-        table.add_row(memory, *cells, style="bold" if memory == record.inference else "")
-    return table
+def score_table(groups: Sequence[Group], title: str = "Accuracy, forgetting and transfer of each memory (%)") -> Table:
+    """Return a row for each memory and setting of each set."""
+    names = score_names(groups[0].records[0].stream.kind)
+    rows = []
+    for g in groups:
+        for memory, by_setting in g.records[0].scores.items():
+            for setting in by_setting:
+                cells = [spread(scores(g, memory, setting, s)) for s in names]
+                seeds = number(len(g.records), "d")
+                rows.append(row(g.label, memory, SETTINGS[setting], seeds, *cells, strong=memory == g.inference))
+    columns = (Column("method"), Column("memory", wrap=False), Column("setting"))
+    return Table(title, (*columns, *number_columns("seeds", *names.values())), tuple(rows)).without_empty()
 
 
-def _measure(value: float, digits: int) -> str:
-    """Whole where it is large: a bias can be of any size."""
-    return f"{value:.{digits if value < 1000 else 0}f}"
+def measure_table(
+    groups: Sequence[Group], title: str = "Recency, calibration and class codes at the end"
+) -> Table | None:
+    """Return the statistics of each memory of each set; None if the runs have none."""
+    rows = []
+    for g in groups:
+        for memory in g.records[0].scores:
+            found = [measures(r, memory) for r in g.records]
+            cells = [_measure(name, [f[name] for f in found if name in f]) for name in MEASURES]
+            rows.append(row(g.label, memory, *cells, strong=memory == g.inference))
+    columns = (Column("method"), Column("memory", wrap=False), *number_columns(*MEASURES))
+    table = Table(title, columns, tuple(rows)).without_empty()
+    return table if len(table.columns) > 2 else None
 
 
-def forgotten_table(record: Record, most: int = 5) -> Table | None:
-    """The classes on which most of the forgetting of the memory that answers falls; None if nothing was forgotten."""
-    accuracy = record.arrays.get(f"class_accuracy/{record.inference}")
-    if accuracy is None or len(accuracy) < 2 or not measures.forgotten(accuracy).any():
-        return None
-    lost, share = measures.forgotten(accuracy), measures.share_of_forgetting(accuracy)
-    table = Table(title=f"{record.inference}: most forgotten classes (%)", title_justify="left")
-    table.add_column("class", overflow="fold")
-    for column in ("best", "at the end", "lost", "share of all lost"):
-        table.add_column(column, justify="right")
-    for c in np.argsort(-lost, kind="stable")[:most]:
-        if lost[c] > 0:
-            numbers = (accuracy[:-1, c].max(), accuracy[-1, c], lost[c], share[c])
-            table.add_row(record.stream.classes[c], *(f"{v:.1f}" for v in numbers))
-    return table
+def _measure(name: str, values: Sequence[float]) -> Cell:
+    large = any(v >= 1000 for v in values)  # a bias can have any size
+    return spread(values, f".{0 if large else MEASURES[name].digits}f")
 
 
-def matrix_table(record: Record, memory: str, setting: str = "class_il") -> Table:
-    """R[t, i]: accuracy on each task's test set after each task; whole percents where there are many."""
-    r = record.matrix(memory, setting)
-    title = f"{memory}, {SETTINGS[setting]}: accuracy on each task after each (%)"
-    many = r.shape[1] > 10
-    table = Table(title=title, title_justify="left", min_width=None if many else len(title))
-    if many:
-        table.box, table.padding = None, (0, 1, 0, 0)
-    table.add_column("" if many else "after", justify="right")
-    for i in range(r.shape[1]):
-        table.add_column(f"{i + 1}" if many else f"T{i + 1}", justify="right")
-    for t, row in enumerate(r):
-        table.add_row(f"T{t + 1}" if len(r) > 1 else "all", *(f"{v:.0f}" if many else f"{v:.1f}" for v in row))
-    return table
+def forgotten_table(groups: Sequence[Group], title: str = "Most forgotten classes (%)", most: int = 5) -> Table | None:
+    """Return the classes that lost most since their best, for the memory that answers; None if none lost anything."""
+    rows = []
+    for g in groups:
+        held = [r.arrays.get(f"class_accuracy/{g.inference}") for r in g.records]
+        accuracy = np.array([a for a in held if a is not None and len(a) > 1])  # [S, T, C]
+        if not accuracy.size:
+            continue
+        lost, share = (np.array([f(a) for a in accuracy]) for f in (forgotten, share_of_forgetting))
+        for c in np.argsort(-lost.mean(0), kind="stable")[:most]:
+            if lost[:, c].any():
+                values = (accuracy[:, :-1, c].max(1), accuracy[:, -1, c], lost[:, c], share[:, c])
+                cells = [spread(v.tolist(), ".1f") for v in values]
+                rows.append(row(g.records[0].stream.classes[c], g.label, *cells))
+    columns = (*text_columns("class", "method"), *number_columns("best", "at the end", "lost", "share of all lost"))
+    return Table(title, columns, tuple(rows)) if rows else None
+
+
+def matrix_table(group: Group, memory: str | None = None, setting: str = "class_il", terminal: bool = False) -> Table:
+    """Return R[t, i]: accuracy on each task's test set after each task, the mean over seeds."""
+    r = np.stack([record.matrix(memory, setting) for record in group.records]).mean(0)
+    dense = terminal and r.shape[1] > WIDE
+    form, first, prefix = (".0f", "", "") if dense else (".1f", "after", "T")
+    names = [f"T{t + 1}" for t in range(len(r))] if len(r) > 1 else ["all"]
+    rows = [row(name, *(number(v, form) for v in values)) for name, values in zip(names, r, strict=True)]
+    columns = (Column(first), *number_columns(*(f"{prefix}{i + 1}" for i in range(r.shape[1]))))
+    title = f"{memory or group.inference}, {SETTINGS[setting]}: accuracy on each task after each task (%)"
+    return Table(title, columns, tuple(rows), sortable=False, dense=dense)
 
 
 def seeds_table(records: Sequence[Record]) -> Table:
-    """Mean ± standard deviation (of a sample) over runs that differ in their seed."""
-    first = records[0]
+    """Return accuracy and forgetting of runs that differ only in their seed."""
+    e = records[0].experiment
     seeds = ", ".join(str(r.experiment.seed) for r in records)
-    table = Table(title=f"{first.experiment.method} on {first.stream.name}, seeds {seeds} (%)", title_justify="left")
-    table.add_column("memory", no_wrap=True)
-    names = names_of(first.stream.kind)
-    columns = [(s, m) for s in first.scores[first.inference] for m in names if m in first.scores[first.inference][s]]
-    columns = [(s, m) for s, m in columns if m in ("accuracy", "last", "forgetting")]
-    for setting, m in columns:
-        table.add_column(f"{SETTINGS[setting]} {names[m]}", justify="right")
-    for memory in first.scores:
-        values = [[r.scores[memory][s][m] for r in records] for s, m in columns]
-        table.add_row(memory, *map(mean_std, values), style="bold" if memory == first.inference else "")
-    return table
+    table = score_table([Group(e.method, tuple(records))], f"{e.method} on {e.stream}, seeds {seeds} (%)")
+    return table.without("method", "seeds", "BWT", "FWT")
 
 
-def side_by_side(records: Sequence[Record]) -> Table:
-    """Several methods on one stream, each memory a row."""
-    table = Table(title=f"{records[0].stream.name}: at the end, mean over tasks (%)", title_justify="left")
-    for column in ("method", "memory"):
-        table.add_column(column)
-    for column in ("Class-IL", "Task-IL", "forgetting"):
-        table.add_column(column, justify="right")
-    for record in records:
-        for memory in record.scores:
-            if "/" in memory:
-                continue
-            scores = record.scores[memory]
-            lost = scores["class_il"].get("forgetting")
-            table.add_row(
-                record.experiment.method, memory,
-                f"{scores['class_il']['accuracy']:.2f}",
-                f"{scores['task_il']['accuracy']:.2f}" if "task_il" in scores else "–",
-                "–" if lost is None else f"{lost:.2f}",
-                style="bold" if memory == record.inference else "",
-            )  # fmt: skip
-    return table
+def method_table(records: Sequence[Record]) -> Table:
+    """Return a row for each memory of each run on one stream, without the views with other statistics."""
+    rows = []
+    for r in records:
+        for memory, by_setting in r.scores.items():
+            if "/" not in memory:
+                ends = [number(by_setting.get(s, {}).get("accuracy")) for s in SETTINGS]
+                lost = number(by_setting["class_il"].get("forgetting"))
+                rows.append(row(r.experiment.method, memory, *ends, lost, strong=memory == r.inference))
+    columns = (*text_columns("method", "memory"), *number_columns(*SETTINGS.values(), "forgetting"))
+    return Table(f"{records[0].stream.name}: mean over tasks at the end (%)", columns, tuple(rows))
+
+
+# --- tables of one run
+
+
+def short_tables(record: Record) -> list[Table]:
+    """Return the tables that `scommer run` prints of a run: the Class-IL matrix and the scores."""
+    return [matrix_table(_alone(record), terminal=True), _run_scores(record)]
+
+
+def all_tables(record: Record) -> list[Table]:
+    """Return the tables that `scommer show` prints of a run."""
+    group = _alone(record)
+    matrices = [matrix_table(group, setting=s, terminal=True) for s in record.matrices[record.inference]]
+    further = (
+        measure_table([group], "At the end of training"),
+        forgotten_table([group], f"{record.inference}: most forgotten classes (%)"),
+    )
+    return [*matrices, _run_scores(record), *(t.without("method") for t in further if t is not None)]
+
+
+def _alone(record: Record) -> Group:
+    return Group(record.experiment.method, (record,))
+
+
+def _run_scores(record: Record) -> Table:
+    table = score_table([_alone(record)], f"{record.name}, in %").without("method", "seeds")
+    return table if len(record.scores[record.inference]) > 1 else table.without("setting")

@@ -71,13 +71,14 @@ def compare(
     """
     from scommer.analysis import comparison
     from scommer.analysis.selection import load_records
+    from scommer.analysis.table import as_rich
 
     ours, theirs = load_records([a]), load_records([b])
     for one in comparison.compare(ours, theirs):
-        console.print(comparison.as_table(one))
+        console.print(as_rich(comparison.comparison_table(one)))
         for note in comparison.notes(one):
             console.print(note, soft_wrap=True)
-    for note in comparison.alone(ours, theirs):
+    for note in comparison.unpaired_streams(ours, theirs):
         console.print(note, soft_wrap=True)
     _tell_of_unfinished([a, b])
 

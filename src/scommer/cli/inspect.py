@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from scommer.cli.common import DeviceOption, PrecisionOption, console, numbers_option
 from scommer.errors import UsageError, check_name
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from scommer.analysis.table import Table
     from scommer.runs.record import Record
 
 RESULTS = Path("results")
@@ -29,9 +31,10 @@ def list_(
     """List streams, methods and presets; with a STREAM, its settings."""
     from inspect import signature
 
+    from scommer.analysis.table import MISSING, Table, as_rich, row, text_columns
     from scommer.methods import METHODS
     from scommer.runs import presets
-    from scommer.runs.settings import as_dict, written
+    from scommer.runs.settings import as_dict
     from scommer.streams import STREAMS
 
     if method is not None:
@@ -44,34 +47,33 @@ def list_(
         buffer, variant = 200 if buffer is None else buffer, variant or "official"
         for name in [method] if method else METHODS:
             made, training = presets.resolve(stream, name, buffer, variant)
-            table = Table(
-                "setting",
-                "value",
-                title=f"{stream}, {name}, buffer {buffer}, {variant}",
-                title_justify="left",
-            )
-            for key, value in as_dict(made, training).items():
-                table.add_row(key, written(value))
-            console.print(table)
+            console.print(_settings(f"{stream}, {name}, buffer {buffer}, {variant}", as_dict(made, training)))
         if not presets.has(stream):
             console.print("There are no presets for it: network, mean, std, warmup and alpha follow its images.")
         return
-    streams = Table("stream", "data", "tasks", title="Streams", title_justify="left")
+    streams = []
     for name, (source, make) in STREAMS.items():
         tasks = signature(make).parameters.get("tasks")
-        source = source if isinstance(source, str) else getattr(source, "__name__", "–")
-        streams.add_row(name, source, "–" if tasks is None or tasks.default is tasks.empty else str(tasks.default))
-    console.print(streams)
-    methods = Table("method", "what it does", title="Methods", title_justify="left")
-    for name, kind in METHODS.items():
-        methods.add_row(name, (kind.__doc__ or "").strip().splitlines()[0])
-    console.print(methods)
-    cells = Table("stream", *METHODS, title="Presets: buffers with values of their own", title_justify="left")
-    cells.columns[0].overflow = "fold"
-    for name in STREAMS:
-        cells.add_row(name, *(presets.buffers(name, method) for method in METHODS))
-    console.print(cells)
+        source = source if isinstance(source, str) else getattr(source, "__name__", MISSING)
+        known = tasks is not None and tasks.default is not tasks.empty
+        streams.append(row(name, source, str(tasks.default) if tasks and known else MISSING))
+    methods = [row(name, (kind.__doc__ or "").strip().splitlines()[0]) for name, kind in METHODS.items()]
+    cells = [row(name, *(presets.buffers(name, method) for method in METHODS)) for name in STREAMS]
+    for table in (
+        Table("Streams", text_columns("stream", "data", "tasks"), tuple(streams)),
+        Table("Methods", text_columns("method", "what it does"), tuple(methods)),
+        Table("Presets: buffers with values of their own", text_columns("stream", *METHODS), tuple(cells)),
+    ):
+        console.print(as_rich(table))
     console.print("Settings of a cell: scommer list s-cifar10 --method scommer --buffer 200")
+
+
+def _settings(title: str, settings: dict[str, Any]) -> "RichTable":
+    from scommer.analysis.table import Table, as_rich, row, text_columns
+    from scommer.runs.settings import written
+
+    rows = tuple(row(name, written(value)) for name, value in settings.items())
+    return as_rich(Table(title, text_columns("setting", "value"), rows))
 
 
 def show(
@@ -88,9 +90,9 @@ def show(
     Several are those below a folder, or chosen by a pattern in quotes or conditions, as in runs@method=er:
     `scommer compare --help` tells more.
     """
-    from scommer.analysis.summary import forgotten_table, matrix_table, measures_table, summary_table
+    from scommer.analysis.summary import all_tables
+    from scommer.analysis.table import as_rich
     from scommer.runs.record import Record
-    from scommer.runs.settings import written
 
     if run_folder.name == "record.json":
         run_folder = run_folder.parent
@@ -103,38 +105,32 @@ def show(
     if not (run_folder / "record.json").exists() and (several := _several(run_folder)):
         if as_json:
             raise UsageError(f"{run_folder} is no single run: name one for its record")
-        console.print(several)
+        console.print(as_rich(several))
         return
     record = Record.load(run_folder)
     if as_json:
         print((run_folder / "record.json").read_text(), end="")
         return
-    for setting in record.matrices[record.inference]:
-        console.print(matrix_table(record, record.inference, setting))
-    console.print(summary_table(record))
-    for further in (measures_table(record), forgotten_table(record)):
-        if further is not None:
-            console.print(further)
-    settings = Table("setting", "value", title="Settings", title_justify="left")
-    for name, value in record.settings.items():
-        settings.add_row(name, written(value))
-    console.print(settings)
-    t, code = record.times, record.code
+    for table in all_tables(record):
+        console.print(as_rich(table))
+    console.print(_settings("Settings", record.settings))
+    t, code, precision = record.times, record.code, record.device.precision or "unknown precision"
     beside = f" side by side with {t.together - 1} more" if t.together and t.together > 1 else ""
     changed = " (with uncommitted changes)" if code.dirty else ""
     lines = [
         f"stream      {record.stream.name}, fingerprint {record.stream.fingerprint}",
         f"code        {code.commit or 'no commit known'}{changed}, sources {code.sources}",
-        f"device      {record.device.name} ({record.device.precision}), torch {record.versions['torch']}",
+        f"device      {record.device.name} ({precision}), torch {record.versions['torch']}",
         f"time        {t.seconds:.0f} s for {t.steps:,} steps{beside}, finished {t.finished}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _several(runs: Path) -> Table | None:
+def _several(runs: Path) -> "Table | None":
     """A line for each of the runs that are meant, and for those among them that are not finished; None for none."""
     from scommer.analysis.selection import changes, load_records, places, unfinished
     from scommer.analysis.summary import SETTINGS
+    from scommer.analysis.table import MISSING, Table, number, number_columns, row, text_columns
     from scommer.runs.record import Record, find
 
     def name_of(folder: Path) -> str:
@@ -150,25 +146,22 @@ def _several(runs: Path) -> Table | None:
         records = [(r.name, r) for r in load_records([runs])]
     if not records and not begun and not damaged:
         return None
-    table = Table(*SETTINGS.values(), "minutes", "finished", box=None, header_style="bold underline")
-    for column in table.columns[:3]:
-        column.justify = "right"
-    table.add_column("run, and what was set", overflow="fold")  # to be copied whole
+    rows = []
     for place, r in sorted(records, key=lambda pair: pair[0]):
         scores = r.scores[r.inference]
-        cells = [f"{scores[s]['accuracy']:.1f}" if s in scores else "–" for s in SETTINGS]
+        ends = [number(scores.get(s, {}).get("accuracy"), ".1f") for s in SETTINGS]
         name = "\n  ".join(filter(None, (place, changes(r))))
-        table.add_row(*cells, f"{r.times.seconds / 60:.1f}", r.times.finished[:10], name)
+        rows.append(row(*ends, number(r.times.seconds / 60, ".1f"), r.times.finished[:10], name))
     for folder in begun:
         try:
             done, total = json.loads((folder / "progress.json").read_text())["steps"]
             state = f"{100 * done / total:.0f} %"
         except (OSError, ValueError, LookupError, TypeError):
             state = "damaged"
-        table.add_row("–", "–", "–", state, name_of(folder))
-    for folder in damaged:
-        table.add_row("–", "–", "–", "damaged", name_of(folder))
-    return table
+        rows.append(row(*[MISSING] * 3, state, name_of(folder)))
+    rows += [row(*[MISSING] * 3, "damaged", name_of(folder)) for folder in damaged]
+    columns = (*number_columns(*SETTINGS.values(), "minutes"), *text_columns("finished", "run, and what was set"))
+    return Table("", columns, tuple(rows), dense=True)
 
 
 def _show_progress(p: dict[str, Any], as_json: bool) -> None:
@@ -199,18 +192,20 @@ def table(
     Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
     standard deviations (where it gives any) and, where there are several seeds, than two of our own.
     """
+    from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
     from scommer.paper import tables
 
-    forms = {"markdown": tables.as_markdown, "csv": tables.as_csv, "latex": tables.as_latex}
-    check_name("form", form, (*forms, "terminal"))
+    check_name("form", form, ("terminal", "markdown", "csv", "latex"))
     rows = tables.entries(name, _records(runs))
     rows = [e for e in rows if e.ours] if only_done else rows
     if not rows:
         raise UsageError(f"{runs} has no run of this table: name another folder with --runs, or leave out --done")
     if form == "terminal":
-        console.print(tables.as_table(tables.paper_numbers()[name]["source"], rows))
+        console.print(as_rich(tables.paper_table(name, rows)))
+    elif form == "csv":
+        print(as_csv(tables.number_table(name, rows)), end="")
     else:
-        print(forms[form](rows), end="")
+        print((as_markdown if form == "markdown" else as_latex)(tables.paper_table(name, rows)), end="")
 
 
 def results(
@@ -258,6 +253,7 @@ def bench(
     """Time a training step here: alone, side by side, and against its bare convolutions."""
     from dataclasses import asdict
 
+    from scommer.analysis.table import Table, as_rich, number, number_columns, row, text_columns
     from scommer.bench.timing import COHORTS, bench as measure
     from scommer.device import choose_device, choose_precision
     from scommer.methods import METHODS
@@ -277,17 +273,17 @@ def bench(
         print(json.dumps(asdict(measured), indent=1))
         return
     title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {exact}"
-    table = Table("a step", title=title, title_justify="left")
-    for column in ("ms", "× networks", "× floor", "img/s", "MiB"):
-        table.add_column(column, justify="right")
+    rows = []
     for t in measured.timings:
         bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions
-        ratios = [f"{t.ms / base:.2f}" if base > 0.01 else "–" for base in bases]
-        table.add_row(t.what, f"{t.ms:.2f}", *ratios, f"{t.images_per_second:,.0f}", f"{t.mib:,.0f}" if t.mib else "–")
-    table.add_section()
-    table.add_row("networks alone", f"{measured.bare_ms:.2f}")
-    table.add_row("convolutions alone (floor)", f"{measured.floor_ms:.2f}")
-    console.print(table)
+        ratios = [number(t.ms / base if base > 0.01 else None) for base in bases]
+        rows.append(
+            row(t.what, number(t.ms), *ratios, number(t.images_per_second, ",.0f"), number(t.mib or None, ",.0f"))
+        )
+    for what, ms in (("networks alone", measured.bare_ms), ("convolutions alone (floor)", measured.floor_ms)):
+        rows.append(row(what, number(ms), *[""] * 4))
+    columns = (*text_columns("a step"), *number_columns("ms", "× networks", "× floor", "img/s", "MiB"))
+    console.print(as_rich(Table(title, columns, tuple(rows))))
     console.print(
         f"first {'captured ' if where.type == 'cuda' else ''}step after {measured.start_s:.1f} s; "
         f"{measured.tested:,} test images scored by {measured.views} memories in {measured.score_s:.2f} s"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console, numbers_option
 from scommer.errors import ScommerError, UsageError
@@ -101,7 +100,8 @@ def run(
 
     - `scommer run photos --tasks 5 --size 32 --save-weights`
     """
-    from scommer.analysis.summary import matrix_table, seeds_table, summary_table
+    from scommer.analysis.summary import seeds_table, short_tables
+    from scommer.analysis.table import as_rich
     from scommer.runs import runner
     from scommer.runs.experiment import Experiment
     from scommer.runs.options import RunOptions
@@ -134,11 +134,11 @@ def run(
         records, failure = e.records, e
     records = list({r.name: r for r in records}.values())
     for record in records:
-        console.print(matrix_table(record, record.inference))
-        console.print(summary_table(record))
+        for table in short_tables(record):
+            console.print(as_rich(table))
         console.print(f"record: {out / record.name}", soft_wrap=True)
     if len(records) > 1:
-        console.print(seeds_table(records))
+        console.print(as_rich(seeds_table(records)))
     if failure:
         raise failure
 
@@ -166,7 +166,8 @@ def demo(
 
     from scommer.analysis import figures
     from scommer.analysis.figures.heatmap import heatmaps
-    from scommer.analysis.summary import matrix_table, side_by_side, summary_table
+    from scommer.analysis.summary import method_table, short_tables
+    from scommer.analysis.table import as_rich
     from scommer.runs.experiment import Experiment
     from scommer.runs.progress import watch_for
     from scommer.runs.runner import run_together
@@ -177,9 +178,8 @@ def demo(
     with _stoppable():
         records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
     scommer, sgd, er = records
-    console.print(matrix_table(scommer, scommer.inference))
-    console.print(summary_table(scommer))
-    console.print(side_by_side(records))
+    for table in (*short_tables(scommer), method_table(records)):
+        console.print(as_rich(table))
     console.print("One seed: another may end some points higher or lower (`--seed 1`).", highlight=False)
     panels = [("SGD", sgd.matrix()), ("ER", er.matrix()),
               ("SCoMMER, working", scommer.matrix("working")), ("SCoMMER, long-term", scommer.matrix())]  # fmt: skip
@@ -218,31 +218,19 @@ def reproduce(
 
     - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
     """
-    from scommer.methods import METHODS
+    from scommer.analysis.table import as_rich
     from scommer.paper import reproduce as sittings
     from scommer.runs.options import RunOptions
     from scommer.runs.progress import watch_for
-    from scommer.runs.settings import written
 
     options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
     todo = sittings.wanted(
         name, seeds or [0, 1, 2], results, data,
         streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,
     )  # fmt: skip
-    table = Table("stream", "method", "buffer", "seed", "changes", "steps", "", title=f"Runs of table {name}")
-    for column in table.columns:
-        column.overflow = "fold"  # a setting is shown whole
-    for w in todo:
-        e = w.experiment
-        variant = {} if e.variant == "official" else {"variant": e.variant}
-        changes = ", ".join(f"{k}={written(v)}" for k, v in {**variant, **e.settings}.items())
-        buffer = str(e.buffer) if METHODS[e.method].draws else "–"
-        state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
-        steps = f"{w.steps:,}" if w.steps else "–"
-        table.add_row(str(e.stream), e.method, buffer, str(e.seed), changes, steps, state)
     missing = [w for w in todo if not w.done]
     if dry_run:
-        console.print(table)
+        console.print(as_rich(sittings.run_table(name, todo)))
     console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
     if dry_run or not missing:
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from scommer.analysis.table import Table, number, number_columns, row, text_columns
 from scommer.errors import DataNotFound, RunError, UsageError, check_name
 from scommer.methods import METHODS
 from scommer.paper import tables
@@ -15,6 +16,7 @@ from scommer.runs.experiment import Experiment, prepare
 from scommer.runs.options import RunOptions
 from scommer.runs.record import Record, find
 from scommer.runs.runner import TimeUp, run_together
+from scommer.runs.settings import written
 from scommer.streams import Stream
 
 
@@ -65,6 +67,25 @@ def wanted(
         steps = sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
         made.append(Wanted(e, done, steps, 0 if done else steps - _steps_saved(results / plan.name)))
     return made
+
+
+def run_table(name: str, todo: Sequence[Wanted]) -> Table:
+    """Return a row for each run of a table, with the steps that are left."""
+    rows = []
+    for w in todo:
+        e = w.experiment
+        variant = {} if e.variant == "official" else {"variant": e.variant}
+        changes = ", ".join(f"{k}={written(v)}" for k, v in {**variant, **e.settings}.items())
+        buffer = number(e.buffer if METHODS[e.method].draws else None, "d")
+        state = "done" if w.done else f"{w.left:,} to go" if w.left < w.steps else ""
+        rows.append(
+            row(str(e.stream), e.method, buffer, number(e.seed, "d"), changes, number(w.steps or None, ",d"), state)
+        )
+    columns = (
+        *text_columns("stream", "method"), *number_columns("buffer", "seed"),
+        *text_columns("changes"), *number_columns("steps"), *text_columns(""),
+    )  # fmt: skip
+    return Table(f"Runs of table {name}", columns, tuple(rows))
 
 
 def _part(

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from scommer.analysis.figures import style
 from scommer.analysis.groups import Group
-from scommer.analysis.summary import SETTINGS, names_of
+from scommer.analysis.summary import SETTINGS, score_names
 
 ROW = 0.16  # its height in inches
 LINE = 70  # letters of a label
@@ -39,7 +39,7 @@ def figure(groups: Sequence[Group]) -> Figure:
             name = f"{memory.replace('_', '-')} memory"
             handles.setdefault(name, Line2D([], [], linestyle="none", label=name, **{**look, "color": "0.4"}))
     for ax, setting in zip(axes, scored, strict=True):
-        ax.set_xlabel(f"{SETTINGS[setting]} {names_of(groups[0].records[0].stream.kind)['accuracy']} (%)")
+        ax.set_xlabel(f"{SETTINGS[setting]} {score_names(groups[0].records[0].stream.kind)['accuracy']} (%)")
         ax.set_xlim(*np.clip(ax.get_xlim(), -1, 101))
         ax.grid(color="0.9", linewidth=0.5)
         ax.set_axisbelow(True)

@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from scommer.analysis.report.content import contents
+from scommer.analysis.table import as_html
 from scommer.errors import UsageError
 from scommer.runs.record import Record
 
@@ -35,7 +36,7 @@ def report(records: Sequence[Record]) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_own("page.html"))
     ordered = sorted(records, key=lambda r: r.name)
-    return template.render(contents(ordered), css=Markup(css), js=Markup(js), policy=policy)
+    return template.render(contents(ordered), as_html=as_html, css=Markup(css), js=Markup(js), policy=policy)
 
 
 def write(page: str, path: Path) -> None:

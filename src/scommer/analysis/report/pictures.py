@@ -48,7 +48,7 @@ def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Pic
     return made, missing
 
 
-def in_figures(groups: Sequence[Group]) -> Sequence[Group]:
+def choose(groups: Sequence[Group]) -> Sequence[Group]:
     """All sets or, of too many, those with nothing changed from their preset; where only one is, the first.
 
     That of scores has them all.

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from scommer.analysis.selection import changes
-from scommer.analysis.summary import SETTINGS, commit_of, mean_std
+from scommer.analysis.summary import SETTINGS, commit_of
+from scommer.analysis.table import Cell, Table, as_markdown, number, number_columns, row, spread, text, text_columns
 from scommer.memory.long_term import STATISTICS
 from scommer.paper import tables
 from scommer.runs.record import Record
@@ -48,7 +49,10 @@ def _paper_table(name: str, records: Sequence[Record]) -> str:
     done = [e for e in entries if e.ours]
     head = f"### `{name}`: {tables.paper_numbers()[name]['source']}\n\n"
     head += f"{len(done)} of {len(entries)} numbers have runs.\n"
-    return head + (f"\n{tables.as_markdown(done)}" if done else "")
+    return head + (f"\n{as_markdown(tables.paper_table(name, done))}" if done else "")
+
+
+CELL = ("stream", "method", "buffer", "changes")
 
 
 def _cell(record: Record) -> tuple[str, ...]:
@@ -66,25 +70,26 @@ def _choices(records: Sequence[Record]) -> str:
     rows = []
     for (*cell, setting, memory), runs in found.items():
         means = [_mean(runs, memory, choice, setting) for choice in STATISTICS]
-        rows.append([*cell, SETTINGS[setting], str(len(runs)), *means])
-    return tables.markdown(["stream", "method", "buffer", "changes", "setting", "seeds", *STATISTICS], rows)
+        rows.append(row(*cell, SETTINGS[setting], number(len(runs), "d"), *means))
+    columns = text_columns(*CELL, "setting"), number_columns("seeds", *STATISTICS)
+    return as_markdown(Table("Choices of statistics", columns[0] + columns[1], tuple(rows)))
 
 
-def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> str:
+def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> Cell:
     """Accuracy of a memory with these statistics; its own choice is scored under its plain name."""
     views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
-    return mean_std(values) if values else "–"
+    return spread(values)
 
 
 def _runs(records: Sequence[Record]) -> str:
-    head = ["stream", "method", "buffer", "changes", "seed", "Class-IL", "Task-IL"]
-    head += ["commit", "device", "precision", "minutes", "side by side", "ms a step"]
     rows = []
     for r in sorted(records, key=lambda r: (_cell(r), r.experiment.seed)):
         by_setting = r.scores[r.inference]
-        scores = [f"{by_setting[s]['accuracy']:.2f}" if s in by_setting else "–" for s in SETTINGS]
-        where = [commit_of(r, 7), r.device.name, r.device.precision or "–"]
-        times = [f"{r.times.seconds / 60:.1f}", str(r.times.together or "–"), f"{r.step_ms:.2f}"]
-        rows.append([*_cell(r), str(r.experiment.seed), *scores, *where, *times])
-    return tables.markdown(head, rows)
+        scores = [number(by_setting.get(s, {}).get("accuracy")) for s in SETTINGS]
+        where = (commit_of(r, 7), r.device.name, text(r.device.precision))
+        times = (number(r.times.seconds / 60, ".1f"), number(r.times.together, "d"), number(r.step_ms))
+        rows.append(row(*_cell(r), number(r.experiment.seed, "d"), *scores, *where, *times))
+    scores_of, where_of = number_columns("seed", *SETTINGS.values()), text_columns("commit", "device", "precision")
+    columns = (*text_columns(*CELL), *scores_of, *where_of, *number_columns("minutes", "side by side", "ms a step"))
+    return as_markdown(Table("Every run", columns, tuple(rows)))

@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from scommer.analysis.groups import groups
 from scommer.analysis.selection import load_records
+from scommer.analysis.table import as_markdown
 from scommer.errors import UsageError
 from scommer.paper import tables
 from scommer.paper.documents.runs import Runs, paired
@@ -94,7 +95,7 @@ class Vocabulary:
 
     def table(self, table: str, rows: Sequence[str]) -> str:
         """Some rows of a table in Markdown."""
-        return tables.as_markdown(self.cells(table, rows)).rstrip("\n")
+        return as_markdown(tables.paper_table(table, self.cells(table, rows))).rstrip("\n")
 
     def sensitivity(self, memory: str) -> Sensitivity:
         """The paper's sensitivity table for a memory."""
