@@ -11,8 +11,9 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from scommer.analysis import figures
-from scommer.analysis.figures.style import COLOURS
+from scommer.analysis.figures import FIGURES, style
 from scommer.errors import UsageError
+from scommer.methods import METHODS, Method
 
 GCIL = {"stream": "gcil-made", "kind": "gcil", "tasks": ((0, 1, 2), (2, 3), (0, 4, 5)), "classes": 7}
 
@@ -42,7 +43,7 @@ def labels(figure):
 
 
 def lines(ax, method):
-    return [l for l in ax.lines if to_hex(l.get_color()).upper() == COLOURS[method]]
+    return [l for l in ax.lines if to_hex(l.get_color()).upper() == METHODS[method].colour]
 
 
 # --- content
@@ -133,7 +134,7 @@ def test_recency_shows_the_probability_of_each_task(runs):
     assert ax.get_ylabel() == "mean probability of the task (%)"
     assert labels(figure) == ["SGD", "ER", "SCoMMER", "even"]
     p = np.mean([r.arrays["class_probability/long_term"].reshape(3, 2).sum(1) for r in runs[2:]], 0)
-    bars = [bar for bar in ax.patches if to_hex(bar.get_facecolor()).upper() == COLOURS["scommer"]]
+    bars = [bar for bar in ax.patches if to_hex(bar.get_facecolor()).upper() == METHODS["scommer"].colour]
     assert [bar.get_height() for bar in bars] == pytest.approx(100 * p)
     assert ax.lines[-1].get_ydata()[0] == pytest.approx(100 / 3)
 
@@ -213,8 +214,16 @@ def test_long_labels_are_broken_and_not_cut(make, name):
 # --- look
 
 
-def test_a_method_has_one_colour_and_no_other_has_it():
-    assert len(set(COLOURS.values())) == len(COLOURS) == 6
+def test_every_method_has_a_colour_of_its_own():
+    colours = [kind.colour for kind in METHODS.values()]
+    assert len(set(colours)) == len(colours)
+
+
+def test_a_method_that_is_not_loaded_has_its_name_and_the_default_colour(make):
+    figure = figures.draw("stability", [make("unheard-of"), make("er")])
+    assert labels(figure)[1].startswith("unheard-of:")
+    assert style.colour("unheard-of") == Method.colour
+    assert Method.colour not in {kind.colour for kind in METHODS.values()}
 
 
 @pytest.mark.parametrize("name", ["scores", "tasks", "recency", "stability", "history", "matrices"])
@@ -355,6 +364,15 @@ def test_the_command_compares(folder, monkeypatch, capsys, call):
     out = capsys.readouterr().out
     assert "s-made: A = SCoMMER, B = ER" in out
     assert "Few pairs (2)" in out
+
+
+def test_the_help_lists_every_figure(capsys, monkeypatch, call):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert call("figure", "--help") == 0
+    shown = capsys.readouterr().out
+    for name, kind in FIGURES.items():
+        assert re.search(rf"{name}: {re.escape(kind.title)}"[:60], shown, re.IGNORECASE), name
+    assert "{figures}" not in shown
 
 
 def test_show_tells_the_measures(folder, capsys, call):

@@ -355,7 +355,7 @@ def test_many_large_figures_are_left_out(make):
     text = report([make(settings={"lr": 0.1 * i}) for i in range(1, 7)])
     page = Page(text)
     assert sum(a.get("class", "").startswith("codes") for tag, a in page.tags if tag == "figure") == 4
-    assert sum("left out, as there are 4 already" in line for line in page.texts["li"]) == 2
+    assert sum("left out, only the first 4 are drawn" in line for line in page.texts["li"]) == 2
     assert len(text) < 3_000_000
 
 
@@ -367,7 +367,7 @@ def test_of_too_many_sets_the_unchanged_are_drawn_and_long_tables_are_folded(mak
     page = Page(text)
     alts = {a["alt"].split(".")[0]: a["alt"] for a in images(page)}
     assert alts["Accuracy at the end"].count("SCoMMER") == 16
-    assert alts["Training loss and accuracy over time"].endswith("Of: ER; SCoMMER, r 0.5.")
+    assert alts["Training loss and accuracy over time"].endswith("Shown: ER; SCoMMER, r 0.5.")
     assert "the others have ER; SCoMMER, r 0.5." in text
     folded = [line for line in page.texts["summary"] if line.endswith(" rows")]
     assert f"Accuracy, forgetting and transfer of each memory (%): {2 + 16 * 4} rows" in folded

@@ -14,7 +14,6 @@ from scommer.methods import METHODS
 from scommer.runs.record import Record
 from scommer.runs.settings import written
 
-NAMES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der++": "DER++", "cls-er": "CLS-ER", "scommer": "SCoMMER"}
 FACTS = ("buffer", "variant", "validation")  # of an experiment, beside stream, method and seed
 USUAL = {"variant": "official", "validation": 0.0}  # go without saying
 
@@ -54,6 +53,11 @@ class Group:
     def arrays(self, name: str) -> np.ndarray:
         """[S, ...] an array of each seed."""
         return np.stack([array(r, name) for r in self.records])
+
+
+def method_label(name: str) -> str:
+    """Return a method's label, its name where it has none or is not known here."""
+    return METHODS[name].label or name if name in METHODS else name
 
 
 def groups(records: Sequence[Record]) -> list[Group]:
@@ -101,7 +105,7 @@ def label(record: Record, others: Sequence[Record]) -> str:
     What was changed from the preset is named too, unless it was changed alike in all of several.
     """
     method = record.experiment.method
-    parts = [NAMES.get(method, method)]
+    parts = [method_label(method)]
     for fact in FACTS:
         held = {getattr(r.experiment, fact) for r in others} - {None}
         if len(held) > 1 and getattr(record.experiment, fact) not in (None, USUAL.get(fact)):

@@ -34,7 +34,8 @@ DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)
 for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
     for command in commands:
         name = command.__name__.rstrip("_")  # `list_`, because `list` is Python's
-        group.command(name, cls=Command)(with_plugins(command))
+        kind = analyse.FigureCommand if command is analyse.figure else Command
+        group.command(name, cls=kind)(with_plugins(command))
 
 
 def main() -> None:

@@ -2,17 +2,27 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from scommer.cli.common import console
+from scommer.cli.common import Command, console
+
+
+class FigureCommand(Command):
+    """A command whose help lists the registered figures; they are imported only for that help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Replace {figures} in the help by a line for each figure."""
+        from scommer.analysis.figures import FIGURES
+
+        figures = "\n".join(f"* {name}: {kind.title[0].lower()}{kind.title[1:]}." for name, kind in FIGURES.items())
+        self.help = (self.help or "").replace("{figures}", figures)
+        super().format_help(ctx, formatter)
 
 
 def figure(
-    name: Annotated[
-        str, typer.Argument(help="scores, tasks, matrices, codes, recency, stability or history.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="One of the figures above.", show_default=False)],
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUN", help="Runs of one stream: folders, or patterns in quotes.", show_default=False),
@@ -23,13 +33,7 @@ def figure(
 ) -> None:
     """Draw a figure from finished runs. Runs that differ only in their seed are averaged.
 
-    * scores: accuracy at the end, a row for each set of settings.
-    * tasks: accuracy on each task after each, working and long-term memory.
-    * matrices: the same as heatmaps, methods side by side.
-    * codes: filters by class, test activity beside P_s.
-    * recency: how likely each task is predicted.
-    * stability: accuracy when learned against at the end.
-    * history: loss and accuracy over time.
+    {figures}
 
     Conditions choose among runs, as in runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
     """
@@ -42,7 +46,7 @@ def figure(
     records = load_records(runs)
     figures.save(figures.draw(name, records), path)
     console.print(f"{name}: {path}", soft_wrap=True)
-    if name != "scores" and (n := len(groups(records))) > figures.MANY:
+    if not figures.FIGURES[name].any_number and (n := len(groups(records))) > figures.MANY:
         console.print(f"{n} sets can hardly be told apart: choose among them, or see figure scores", soft_wrap=True)
     for line in figures.left_out(name, records):
         console.print(f"left out, {line}", soft_wrap=True)

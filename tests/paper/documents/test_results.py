@@ -55,6 +55,16 @@ def test_choices_of_statistics_are_means_over_seeds() -> None:
     ]
 
 
+def test_statistics_of_a_memory_need_no_setting_of_its_method() -> None:
+    """CLS-ER has no such setting: its views alone say that the memory itself has those of replay."""
+    stable = record(0, 40.0, method="er", lr=0.05)
+    ends = {"working": 30.0, "stable": 40.0, "stable/working": 37.0}
+    stable.scores = {view: {"class_il": {"accuracy": a}} for view, a in ends.items()}
+    stable.inference = "stable"
+    table = document([stable], "").split("## Batch-norm statistics")[1].split("## Every run")[0]
+    assert lines(table, "| s-") == ["| s-cifar10 | er | 200 | lr=0.05 | Class-IL | 1 | 40.00 | 37.00 | – |"]
+
+
 def test_every_run_has_its_commit_device_and_speed() -> None:
     pair = record(1, 68.0, times=replace(TIMES, seconds=468.0, together=4), r=0.9)
     pair.code = replace(CODE, commit=None, dirty=True, earlier=["an older hash"])

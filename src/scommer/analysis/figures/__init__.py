@@ -1,8 +1,11 @@
-"""The paper's figures and a few more, each a pure function of records: no GPU, no weights."""
+"""Figures, each a pure function of records: the paper's and a few more.
+
+To add a figure, write its file and give it a line in FIGURES.
+"""
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -14,41 +17,52 @@ from scommer.analysis.groups import Group, groups
 from scommer.errors import UsageError, check_name
 from scommer.runs.record import Record
 
-FIGURES: dict[str, Callable[[Sequence[Group]], Figure]] = {
-    "scores": scores.figure,
-    "tasks": tasks.figure,
-    "matrices": matrices.figure,
-    "codes": codes.figure,
-    "recency": recency.figure,
-    "stability": stability.figure,
-    "history": history.figure,
+
+@dataclass(frozen=True)
+class FigureKind:
+    """How a figure is drawn, what it is called, and which runs it can show."""
+
+    draw: Callable[[Sequence[Group]], Figure]
+    title: str
+    check: Callable[[Group], None] | None = None  # raises UsageError for a set of runs that it cannot show
+    one_run: bool = False  # it shows a single run
+    any_number: bool = False  # it stays readable with more than MANY sets of runs
+
+
+FIGURES: dict[str, FigureKind] = {  # in the order of a report, where figures of a column's width come in pairs
+    "scores": FigureKind(scores.figure, "Accuracy at the end", any_number=True),
+    "tasks": FigureKind(tasks.figure, "Accuracy on each task after each task", tasks.check),
+    "history": FigureKind(history.figure, "Training loss and accuracy over time", history.check),
+    "recency": FigureKind(recency.figure, "How likely each task is predicted at the end", recency.check),
+    "stability": FigureKind(
+        stability.figure, "Accuracy on each task when it was learned, and at the end", stability.check
+    ),
+    "matrices": FigureKind(matrices.figure, "Accuracy on each task's test set (columns) after each task (rows)"),
+    "codes": FigureKind(
+        codes.figure,
+        "Class codes of the last stage: activity on test images, P_s, and how far classes overlap",
+        codes.check,
+        one_run=True,
+    ),
 }
-NEEDS: dict[str, Callable[[Group], None]] = {  # an error where a figure cannot show a set of runs
-    "tasks": tasks.check,
-    "codes": codes.check,
-    "recency": recency.check,
-    "stability": stability.check,
-    "history": history.check,
-}
-MANY = 12  # sets: in all figures but scores, more can hardly be told apart
-ENDINGS: dict[str, dict[str, None]] = {  # what to leave out, so that equal records give equal files
+MANY = 12  # sets of runs: with more, colours and markers are hard to tell apart
+METADATA: dict[str, dict[str, None]] = {  # left out by file type, so that equal records give equal files
     ".png": {"Software": None},
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
 }
-
-HASHED = re.compile(rb'(?<=[#"])[A-Za-z]\w*?[0-9a-f]{10}(?=["\)])')  # a name of a part, whole
+HASHED_ID = re.compile(rb'(?<=[#"])[A-Za-z]\w*?[0-9a-f]{10}(?=["\)])')
 
 
 def check(name: str, path: Path) -> None:
-    """Whether there is such a figure and such a kind of file."""
+    """Raise UsageError unless there is such a figure and such a file type."""
     check_name("figure", name, FIGURES)
-    if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"cannot write '{path}': give a name that ends in {', '.join(ENDINGS)}")
+    if path.suffix.lower() not in METADATA:
+        raise UsageError(f"cannot write '{path}': give a name that ends in {', '.join(METADATA)}")
 
 
 def draw(name: str, records: Sequence[Record]) -> Figure:
-    """A figure by its name, of those runs that it can show."""
+    """Draw a figure of the runs that it can show."""
     check(name, Path(f"{name}.png"))
     sets = groups(records)
     able = [g for g in sets if not why_not(name, g)]
@@ -58,46 +72,48 @@ def draw(name: str, records: Sequence[Record]) -> Figure:
 
 
 def left_out(name: str, records: Sequence[Record]) -> list[str]:
-    """The runs that a figure does not show, and why."""
+    """Return the labels of the runs that a figure cannot show, and why."""
     return [f"{g.label}: {why}" for g in groups(records) if (why := why_not(name, g))]
 
 
 def why_not(name: str, group: Group) -> str:
-    """Why a figure cannot show a set of runs; nothing where it can."""
+    """Return why a figure cannot show a set of runs, an empty string if it can."""
+    check_runs = FIGURES[name].check
     try:
-        NEEDS.get(name, bool)(group)
+        if check_runs is not None:
+            check_runs(group)
     except UsageError as e:
         return str(e)
     return ""
 
 
 def draw_groups(name: str, sets: Sequence[Group]) -> Figure:
-    """A figure of runs that are already in groups and that it can show, under the labels that those have."""
+    """Draw a figure of sets of runs that it can show, under their labels."""
     with matplotlib.rc_context(style.RC):
-        return FIGURES[name]([replace(g, label=style.plain(g.label)) for g in sets])
+        return FIGURES[name].draw([replace(g, label=style.plain(g.label)) for g in sets])
 
 
 def as_svg(figure: Figure, transparent: bool = True) -> bytes:
-    """A figure for a page, without a ground of its own.
+    """Return a figure as SVG.
 
-    Matplotlib names parts by a hash of exact positions, whose last bits depend on where the layout's solver lies in
-    memory; so they are named anew, by number.
+    Matplotlib derives ids from exact positions, whose last bits depend on memory addresses in the layout's solver.
+    Numbering the ids instead makes equal figures equal files.
     """
     out = BytesIO()
     with matplotlib.rc_context(style.RC):
-        figure.savefig(out, format="svg", dpi=250, metadata=ENDINGS[".svg"], transparent=transparent)
+        figure.savefig(out, format="svg", dpi=250, metadata=METADATA[".svg"], transparent=transparent)
     numbers: dict[bytes, bytes] = {}
-    return HASHED.sub(lambda m: numbers.setdefault(m[0], b"n%d" % (len(numbers) + 1)), out.getvalue())
+    return HASHED_ID.sub(lambda m: numbers.setdefault(m[0], b"n%d" % (len(numbers) + 1)), out.getvalue())
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG, SVG or PDF, by the ending of the name."""
+    """Write a figure as PNG, SVG or PDF, by the ending of the name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".svg":
             path.write_bytes(as_svg(figure, transparent=False))
             return
         with matplotlib.rc_context(style.RC):
-            figure.savefig(path, dpi=250, metadata=ENDINGS[path.suffix.lower()])
+            figure.savefig(path, dpi=250, metadata=METADATA[path.suffix.lower()])
     except OSError as e:
         raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from scommer.analysis.groups import Group
+from scommer.methods import METHODS, Method
 
 COLUMN, PAGE = 3.4, 7.0  # widths in inches
 ROWS, ROW = 3, 0.14  # of a legend that a figure has room for; the height of a further one
@@ -20,12 +21,6 @@ RC: Any = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
     "pdf.fonttype": 42, "svg.hashsalt": "scommer",
 }  # fmt: skip
-# The palette of Okabe and Ito, and a grey.
-COLOURS = {
-    "sgd": "#999999", "joint": "#000000", "er": "#0072B2",
-    "der++": "#009E73", "cls-er": "#CC79A7", "scommer": "#D55E00",
-}  # fmt: skip
-OTHER = "#E69F00"
 MARKERS = ("o", "s", "^", "D", "v")
 HATCHES = ("", "", "", "////", "....")  # of bars, where shades come near each other
 ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # dashes of memories
@@ -39,8 +34,8 @@ def plain(text: str, longest: int | None = None) -> str:
 
 
 def colour(method: str) -> str:
-    """The method's, in every figure."""
-    return COLOURS.get(method, OTHER)
+    """Return a method's colour; that of any method where it is not known here."""
+    return METHODS.get(method, Method).colour
 
 
 def turns(groups: Sequence[Group]) -> list[int]:

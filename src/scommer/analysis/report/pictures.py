@@ -1,24 +1,15 @@
-"""Every figure that the runs allow, as images that lie in the page."""
+"""The figures of a report, as images inside the page."""
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scommer.analysis import figures
-from scommer.analysis.figures import style
+from scommer.analysis.figures import FIGURES, style
 from scommer.analysis.groups import Group
 from scommer.analysis.selection import changes
 
-TITLES = {  # in the order of the page: those of a column's width come in pairs
-    "scores": "Accuracy at the end",
-    "tasks": "Accuracy on each task after each task",
-    "history": "Training loss and accuracy over time",
-    "recency": "How likely each task is predicted at the end",
-    "stability": "Accuracy on each task when it was learned, and at the end",
-    "matrices": "Accuracy on each task's test set (columns) after each task (rows)",
-    "codes": "Class codes of the last stage: activity on test images, P_s, and how far classes overlap",
-}
-CODES = 4  # of the large figures of single runs, so that a page of many runs can still be sent by mail
+SINGLE = 4  # figures of single runs, which are large: a page of many runs should still fit into an e-mail
 
 
 @dataclass(frozen=True)
@@ -32,44 +23,44 @@ class Picture:
     wide: bool
 
 
-def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Picture], list[str]]:
-    """The figures of one stream, of all sets or of those chosen, and what is in none of them and why."""
+def pictures(sets: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+    """Return the figures of one stream, and what they do not show and why.
+
+    Figures that stay readable show all sets, the others the `chosen` ones.
+    """
     made, missing = [], []
-    of = {"scores": groups if len(groups) > 1 else [], "codes": [_first(g) for g in chosen]}
-    for name in TITLES:
-        found = [(g, figures.why_not(name, g)) for g in of.get(name, chosen)]
-        missing += [f"{name}, {g.label}: {why}" for g, why in found if why]
-        able = [g for g, why in found if not why]
-        if name == "codes":
-            missing += [f"{name}, {g.label}: left out, as there are {CODES} already" for g in able[CODES:]]
-            able = able[:CODES]
-        for drawn in [[g] for g in able] if name == "codes" else [able] if able else []:
-            made.append(_picture(name, drawn, several=len(groups) > 1))
+    for name, kind in FIGURES.items():
+        candidates = sets if kind.any_number else chosen
+        if kind.any_number and len(sets) == 1:
+            continue  # a single row says no more than the summary
+        if kind.one_run:
+            candidates = [replace(g, records=g.records[:1]) for g in candidates]
+        reasons = [(g, figures.why_not(name, g)) for g in candidates]
+        missing += [f"{name}, {g.label}: {why}" for g, why in reasons if why]
+        able = [g for g, why in reasons if not why]
+        if kind.one_run:
+            missing += [f"{name}, {g.label}: left out, only the first {SINGLE} are drawn" for g in able[SINGLE:]]
+            made += [_single(name, g, several=len(sets) > 1) for g in able[:SINGLE]]
+        elif able:
+            made.append(_picture(name, able))
     return made, missing
 
 
-def choose(groups: Sequence[Group]) -> Sequence[Group]:
-    """All sets or, of too many, those with nothing changed from their preset; where only one is, the first.
-
-    That of scores has them all.
-    """
-    if len(groups) <= figures.MANY:
-        return groups
-    unchanged = [g for g in groups if not changes(g.records[0])]
-    return (unchanged if len(unchanged) > 1 else groups)[: figures.MANY]
+def choose(sets: Sequence[Group]) -> Sequence[Group]:
+    """Return the sets to draw: all or, of too many, those that equal their preset; if fewer than two do, the first."""
+    if len(sets) <= figures.MANY:
+        return sets
+    unchanged = [g for g in sets if not changes(g.records[0])]
+    return (unchanged if len(unchanged) > 1 else sets)[: figures.MANY]
 
 
-def _first(group: Group) -> Group:
-    """Its first seed alone: units of two networks do not correspond."""
-    return Group(group.label, group.records[:1])
+def _single(name: str, group: Group, several: bool) -> Picture:
+    seed = f"seed {group.records[0].experiment.seed}"
+    return _picture(name, [group], f" ({group.label}, {seed})" if several else f" ({seed})")
 
 
-def _picture(name: str, drawn: Sequence[Group], several: bool) -> Picture:
-    figure = figures.draw_groups(name, drawn)
+def _picture(name: str, drawn: Sequence[Group], of: str = "") -> Picture:
+    figure, title = figures.draw_groups(name, drawn), FIGURES[name].title
     source = f"data:image/svg+xml;base64,{b64encode(figures.as_svg(figure)).decode()}"
-    caption, labels = TITLES[name], "; ".join(g.label for g in drawn)
-    if name == "codes":
-        which = f"seed {drawn[0].records[0].experiment.seed}"
-        caption += f" ({labels}, {which})" if several else f" ({which})"
-    alt = f"{TITLES[name]}. Of: {labels}."
-    return Picture(name, f"{caption}.", alt, source, wide=figure.get_figwidth() > 1.3 * style.COLUMN)
+    alt = f"{title}. Shown: {'; '.join(g.label for g in drawn)}."
+    return Picture(name, f"{title}{of}.", alt, source, wide=figure.get_figwidth() > 1.3 * style.COLUMN)

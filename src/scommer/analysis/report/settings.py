@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scommer.analysis.groups import FACTS, NAMES, Group
+from scommer.analysis.groups import FACTS, Group, method_label
 from scommer.analysis.summary import commit_of
 from scommer.analysis.table import Cell, Row, Table, number, number_columns, row, text, text_columns
 from scommer.runs.record import Record
@@ -45,7 +45,7 @@ def setting_tables(sets: Sequence[Group]) -> tuple[Table | None, Table | None, T
     held: list[dict[str, Cell]] = []
     for g in sets:
         e = g.records[0].experiment
-        facts = {"method": text(NAMES.get(g.method, g.method))}
+        facts = {"method": text(method_label(g.method))}
         facts |= {k: text(written(value)) for k in FACTS if (value := getattr(e, k)) is not None}
         held.append(facts | {k: text(written(v)) for k, v in g.records[0].settings.items()})
     kinds: dict[str, list[Row]] = {"differing": [], "partial": [], "shared": []}

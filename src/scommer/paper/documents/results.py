@@ -76,10 +76,15 @@ def _choices(records: Sequence[Record]) -> str:
 
 
 def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> Cell:
-    """Accuracy of a memory with these statistics; its own choice is scored under its plain name."""
-    views = [memory if r.settings.get("statistics", "replay") == choice else f"{memory}/{choice}" for r in runs]
+    """Accuracy of a memory with these statistics; those that it answers with are scored under its own name."""
+    views = [memory if _own_choice(r, memory) == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
     return spread(values)
+
+
+def _own_choice(record: Record, memory: str) -> str:
+    """Return the statistics that a memory answers with: the first that are not scored under a name of their own."""
+    return next(choice for choice in STATISTICS if f"{memory}/{choice}" not in record.scores)
 
 
 def _runs(records: Sequence[Record]) -> str:
