@@ -10,6 +10,8 @@ from calling import exit_code
 from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 
 from scommer.engine.evaluate import summary
+from scommer.methods import METHODS
+from scommer.runs import presets
 from scommer.runs.record import Record
 
 MakeRecord = Callable[..., Record]
@@ -40,10 +42,11 @@ def made_record(
             held[f"activity/{m}/{stage}"] = rng.integers(1, 50, (classes, units)).astype(np.int32)
     if method == "scommer":
         held |= {f"p_s/{stage}": rng.uniform(0, 0.9, (classes, units)).astype(np.float16) for stage in (1, 2)}
+    preset = presets.settings(stream, method, buffer) if method in METHODS else {}
     return Record(
         name=f"{stream}-{method}-{buffer}-seed{seed}",
         experiment=replace(EXPERIMENT, stream=stream, method=method, buffer=buffer, seed=seed),
-        settings={"epochs": epochs, "lr": 0.1, **(settings or {})},
+        settings=preset | {"epochs": epochs, "lr": 0.1} | (settings or {}),
         stream=replace(STREAM, name=stream, kind=kind, classes=[f"class_{c}" for c in range(classes)],
                        tasks=[list(t) for t in tasks], fingerprint=f"{stream}/{tasks}"),
         inference=memories[-1], matrices={m: {s: v.tolist() for s, v in by.items()} for m, by in r.items()},

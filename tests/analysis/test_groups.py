@@ -1,16 +1,29 @@
-"""Which runs belong together, and under what name."""
+"""Which runs belong to one group, and how groups are labelled."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from scommer.analysis.groups import groups
 from scommer.errors import UsageError
+from scommer.methods import METHODS
 from scommer.runs import presets
-from scommer.runs.settings import as_dict
+from scommer.runs.record import Record
+
+Make = Callable[..., Record]
 
 
-def test_runs_that_differ_in_the_seed_alone_belong_together(make):
+def preset_run(make: Make, method: str = "scommer", variant: str = "official", seed: int = 0, **change: Any) -> Record:
+    """A run with exactly the settings of its preset and these changes."""
+    record = make(method, seed)
+    record.settings = presets.settings("s-made", method, 30, variant, change)
+    record.experiment = replace(record.experiment, variant=variant)
+    return record
+
+
+def test_runs_that_differ_only_in_their_seed_form_a_group(make: Make) -> None:
     found = groups([make("scommer", 2), make("er", 0), make("scommer", 0), make("sgd", 0, buffer=None)])
     assert [(g.label, [r.experiment.seed for r in g.records]) for g in found] == [
         ("SGD", [0]), ("ER", [0]), ("SCoMMER", [0, 2]),
@@ -20,12 +33,12 @@ def test_runs_that_differ_in_the_seed_alone_belong_together(make):
     assert found[2].matrices()[1].tolist() == make("scommer", 2).matrices["long_term"]["class_il"]
 
 
-def test_sets_are_in_the_order_of_their_numbers(make):
+def test_groups_are_sorted_by_the_size_of_numbers(make: Make) -> None:
     sets = groups([make(settings={"epochs": n}) for n in (100, 5, 50, 10)])
     assert [g.records[0].settings["epochs"] for g in sets] == [5, 10, 50, 100]
 
 
-def test_names_tell_apart_what_differs(make):
+def test_labels_name_what_differs(make: Make) -> None:
     runs = [make("er"), make("er", buffer=50), make("sgd", buffer=None), make("er", settings={"lr": 0.03})]
     assert [g.label for g in groups(runs)] == [
         "SGD",
@@ -36,17 +49,16 @@ def test_names_tell_apart_what_differs(make):
     assert [g.label for g in groups([make("own"), make("der++")])] == ["DER++", "own"]
 
 
-def test_of_several_settings_those_are_named_that_are_not_the_presets(make):
-    def run(**change):
-        return make("scommer", settings=as_dict(*presets.resolve("s-made", "scommer", 30, overrides=change)))
-
-    runs = [run(), run(sparse=False, dropout="none"), run(dropout="none")]
+def test_of_several_differing_settings_labels_name_the_changes_to_the_preset(make: Make) -> None:
+    changes: list[dict[str, Any]] = [{}, {"sparse": False, "dropout": "none"}, {"dropout": "none"}]
+    runs = [preset_run(make, **change) for change in changes]
     assert {g.label for g in groups(runs)} == {
         "SCoMMER, preset",
         "SCoMMER, dropout none, sparse false",
         "SCoMMER, dropout none",
     }
-    without = [run(dropout="none", **change) for change in ({}, {"sparse": False}, {"long_term": False})]
+    changes = [{}, {"sparse": False}, {"long_term": False}]
+    without = [preset_run(make, dropout="none", **change) for change in changes]
     assert {g.label for g in groups(without)} == {  # none of them is the preset
         "SCoMMER, long_term true, sparse true",
         "SCoMMER, sparse false",
@@ -55,27 +67,23 @@ def test_of_several_settings_those_are_named_that_are_not_the_presets(make):
     assert {g.label for g in groups(runs[::2])} == {"SCoMMER, dropout last", "SCoMMER, dropout none"}
 
 
-def test_what_was_changed_is_named_beside_other_methods_and_alone_too(make):
-    """Unless all have it: then it tells nothing apart."""
-
-    def run(method, **change):
-        settings = as_dict(*presets.resolve("s-made", method, 30, overrides=change))
-        return make(method, settings=settings)
-
-    ablated = run("scommer", long_term=False, dropout="none")
+def test_labels_name_changes_to_the_preset_unless_all_runs_share_them(make: Make) -> None:
+    ablated = preset_run(make, long_term=False, dropout="none")
     name = "SCoMMER, dropout none, long_term false"
-    assert [g.label for g in groups([run("er"), ablated])] == ["ER", name]
+    assert [g.label for g in groups([preset_run(make, "er"), ablated])] == ["ER", name]
     assert [g.label for g in groups([ablated])] == [name]
-    assert [g.label for g in groups([run("er", epochs=1), run("sgd", epochs=1)])] == ["SGD", "ER"]
+    short = [preset_run(make, method, epochs=1) for method in ("er", "sgd")]
+    assert [g.label for g in groups(short)] == ["SGD", "ER"]
 
 
-def test_the_usual_variant_goes_without_saying_and_the_preset_comes_first(make):
-    def run(variant="official", method="scommer", **change):
-        record = make(method, settings=as_dict(*presets.resolve("s-made", method, 30, variant, change)))
-        record.experiment = replace(record.experiment, variant=variant)
-        return record
-
-    runs = [run("paper"), run(ramp=False), run(), run(activate="block"), run(method="er")]
+def test_labels_leave_out_the_usual_variant_and_the_preset_comes_first(make: Make) -> None:
+    runs = [
+        preset_run(make, variant="paper"),
+        preset_run(make, ramp=False),
+        preset_run(make),
+        preset_run(make, activate="block"),
+        preset_run(make, "er"),
+    ]
     for order in (runs, runs[::-1]):
         assert [g.label for g in groups(order)] == [
             "ER",
@@ -86,12 +94,26 @@ def test_the_usual_variant_goes_without_saying_and_the_preset_comes_first(make):
         ]
 
 
-def test_what_cannot_be_set_side_by_side_is_refused(make):
-    with pytest.raises(UsageError, match="several streams \\(s-made, s-other\\)"):
+def test_a_setting_that_an_older_run_lacks_has_its_default(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class WithMore(METHODS["er"]):  # type: ignore[misc]
+        margin: float = 0.25
+
+    older = preset_run(make, "er", seed=0)
+    monkeypatch.setitem(METHODS, "er", WithMore)
+    newer, other = preset_run(make, "er", seed=1), preset_run(make, "er", seed=1, margin=0.5)
+    assert "margin" not in older.settings
+    (both,) = groups([older, newer])
+    assert both.label == "ER"
+    assert [g.label for g in groups([older, other])] == ["ER, margin 0.25", "ER, margin 0.5"]
+
+
+def test_runs_that_cannot_be_compared_are_refused(make: Make) -> None:
+    with pytest.raises(UsageError, match=r"several streams \(s-made, s-other\)"):
         groups([make(), make(stream="s-other")])
-    with pytest.raises(UsageError, match="not of the same tasks"):
+    with pytest.raises(UsageError, match="different tasks"):
         groups([make(), make("er", tasks=((4, 5), (2, 3), (0, 1)))])
-    with pytest.raises(UsageError, match="two runs of one seed"):
+    with pytest.raises(UsageError, match="two runs have the same settings and seed"):
         groups([make(), make()])
     with pytest.raises(UsageError, match="no runs"):
         groups([])

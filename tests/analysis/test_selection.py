@@ -1,23 +1,33 @@
-"""Which runs are meant by folders, patterns and conditions."""
+"""Which runs are selected by folders, patterns and conditions."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scommer.analysis.selection import changes, load_records as load, unfinished
+from scommer.analysis.selection import changes, load_records, settings_of, unfinished
 from scommer.errors import UsageError
+from scommer.methods import METHODS
 from scommer.runs import presets
-from scommer.runs.settings import as_dict
+from scommer.runs.record import Record
+
+Make = Callable[..., Record]
 
 
-def test_runs_are_found_in_folders_and_by_patterns_each_once(make, tmp_path):
+def save(record: Record, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    record.save(folder)
+
+
+def test_runs_are_found_in_folders_and_by_patterns_each_once(make: Make, tmp_path: Path) -> None:
     for seed in (0, 1):
         for method in ("er", "scommer"):
-            (folder := tmp_path / "runs" / f"{method}-seed{seed}").mkdir(parents=True)
-            make(method, seed).save(folder)
-    assert len(load([tmp_path])) == 4
-    assert len(load([tmp_path, tmp_path / "runs" / "er-seed0"])) == 4
-    assert {r.experiment.method for r in load([tmp_path / "runs" / "er-*"])} == {"er"}
+            save(make(method, seed), tmp_path / "runs" / f"{method}-seed{seed}")
+    assert len(load_records([tmp_path])) == 4
+    assert len(load_records([tmp_path, tmp_path / "runs" / "er-seed0"])) == 4
+    assert {r.experiment.method for r in load_records([tmp_path / "runs" / "er-*"])} == {"er"}
     (tmp_path / "empty").mkdir()
     for path, why in (
         ("empty", "no record.json in it or below"),
@@ -25,22 +35,23 @@ def test_runs_are_found_in_folders_and_by_patterns_each_once(make, tmp_path):
         ("x-*", "no such folder"),
     ):
         with pytest.raises(UsageError, match=why):
-            load([tmp_path, tmp_path / path])
+            load_records([tmp_path, tmp_path / path])
 
 
 @pytest.fixture
-def varied(make, tmp_path):
-    """Seeds 0 and 1 of SCoMMER as the preset has it, dense, and with other ratios; one of ER."""
+def varied(make: Make, tmp_path: Path) -> Path:
+    """Seeds 0 and 1 of SCoMMER with its preset, dense, and with other ratios; and of ER."""
+    changes_of: dict[str, tuple[str, dict[str, Any]]] = {
+        "preset": ("scommer", {}),
+        "dense": ("scommer", {"sparse": False, "dropout": "none"}),
+        "ratios": ("scommer", {"active": [0.9, 0.9, 0.9, 0.7], "gamma": 1.0}),
+        "er": ("er", {}),
+    }
     for seed in (0, 1):
-        for name, method, change in (
-            ("preset", "scommer", {}),
-            ("dense", "scommer", {"sparse": False, "dropout": "none"}),
-            ("ratios", "scommer", {"active": [0.9, 0.9, 0.9, 0.7], "gamma": 1.0}),
-            ("er", "er", {}),
-        ):
-            settings = as_dict(*presets.resolve("s-made", method, 30, "official", change))
-            (folder := tmp_path / f"{name}-{seed}").mkdir()
-            make(method, seed, settings=settings).save(folder)
+        for name, (method, change) in changes_of.items():
+            record = make(method, seed)
+            record.settings = presets.settings("s-made", method, 30, "official", change)
+            save(record, tmp_path / f"{name}-{seed}")
     return tmp_path
 
 
@@ -53,73 +64,91 @@ def varied(make, tmp_path):
         ("@dropout=none@seed=1", ["dense-1"]),
         ("/*-1@active=[0.9, 0.9, 0.9, 0.7]", ["ratios-1"]),
         ("@gamma=1", ["ratios-0", "ratios-1"]),
-        ("@active=[.9,.9,.9,.7]@seed=0", ["ratios-0"]),  # as --set takes them
+        ("@active=[.9,.9,.9,.7]@seed=0", ["ratios-0"]),  # as for --set
         ("@width=None@method=er", ["er-0", "er-1"]),
         ("@precision=fp32@seed=0@method=er", ["er-0"]),
         ("@sparse=True@buffer=30@seed=0", ["preset-0", "ratios-0"]),
     ],
 )
-def test_conditions_choose_among_runs(varied, condition, names):
-    chosen = load([type(varied)(f"{varied}{condition}")])
-    wanted = load([varied / name for name in names])
-    facts = [[(r.experiment, r.settings, r.matrices) for r in records] for records in (chosen, wanted)]
-    assert len(facts[0]) == len(facts[1])
-    assert all(one in facts[1] for one in facts[0])
+def test_conditions_select_runs(varied: Path, condition: str, names: list[str]) -> None:
+    chosen = load_records(f"{varied}{condition}")
+    wanted = [Record.load(varied / name) for name in names]
+    ours, theirs = ([(r.experiment, r.settings) for r in records] for records in (chosen, wanted))
+    assert len(ours) == len(theirs)
+    assert all(facts in theirs for facts in ours)
 
 
-def test_a_name_may_look_like_a_number(make, tmp_path):
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("@gamma=2", "meets @gamma=2: their gamma is 0.15 or 1.0$"),
+        ("@spars=false", "did you mean 'sparse'"),
+        ("@method=er@r=0.5", "no run in .*@method=er meets @r=0.5: they have no r$"),
+        ("@seed", "'@seed' is not a condition: write @name=value, or @preset"),
+        ("@", "'@' is not a condition"),
+        ("@sparse=0", "their sparse is false or true"),  # a word, not a number
+        ("@seed=true", "their seed is 0 or 1"),
+        ("@sparse=false@preset", "no run in .*@sparse=false meets @preset: all have changes, .* dropout=none"),
+    ],
+)
+def test_conditions_that_no_run_meets_say_what_there_is(varied: Path, condition: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_records(f"{varied}{condition}")
+
+
+def test_a_name_may_look_like_a_number(make: Make, tmp_path: Path) -> None:
     for name in ("2024", "2025"):
-        (folder := tmp_path / name).mkdir()
-        make("er", stream=name).save(folder)
-    (found,) = load([type(tmp_path)(f"{tmp_path}@stream=2024")])
+        save(make("er", stream=name), tmp_path / name)
+    (found,) = load_records(f"{tmp_path}@stream=2024")
     assert found.stream.name == "2024"
 
 
-def test_of_a_stream_without_presets_that_counts_which_was_given(make, tmp_path):
-    for name, given in (("usual", {}), ("slow", {"lr": 0.01})):
-        (folder := tmp_path / name).mkdir()
+def test_without_a_preset_the_given_settings_are_the_changes(make: Make, tmp_path: Path) -> None:
+    given_by: dict[str, dict[str, Any]] = {"usual": {}, "slow": {"lr": 0.01}}
+    for name, given in given_by.items():
         record = make("er", settings={"mean": [0.3], "network": "small", **given})
         record.experiment = replace(record.experiment, given=given)
-        record.save(folder)
-    (usual,) = load(f"{tmp_path}@preset")
+        save(record, tmp_path / name)
+    (usual,) = load_records(f"{tmp_path}@preset")
     assert (usual.experiment.given, changes(usual)) == ({}, "")
-    (slow,) = load(f"{tmp_path}@lr=0.01")
+    (slow,) = load_records(f"{tmp_path}@lr=0.01")
     assert changes(slow) == "lr=0.01"
 
 
-def test_runs_that_are_not_finished_are_known(make, tmp_path):
+def test_settings_that_a_record_lacks_count_with_their_default(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make("er", stream="s-digits", buffer=50)
+    record.settings = presets.settings("s-digits", "er", 50)
+    save(record, tmp_path / "older")
+
+    @dataclass(frozen=True)
+    class WithMore(METHODS["er"]):  # type: ignore[misc]
+        margin: float = 0.25
+
+    monkeypatch.setitem(METHODS, "er", WithMore)
+    (found,) = load_records(f"{tmp_path}@preset@margin=0.25")
+    assert settings_of(found) == {**record.settings, "margin": 0.25}
+    assert "margin" not in found.settings  # the record stays as it was
+    with pytest.raises(UsageError, match=r"their margin is 0\.25"):
+        load_records(f"{tmp_path}@margin=0.5")
+    not_loaded = make("own")
+    assert settings_of(not_loaded) == not_loaded.settings
+
+
+def test_unfinished_runs_are_found(make: Make, tmp_path: Path) -> None:
     for name in ("done", "begun"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "progress.json").write_text("{}")
     make("er").save(tmp_path / "done")
     assert unfinished([tmp_path]) == [tmp_path / "begun"]
     assert unfinished([tmp_path / "b*"]) == [tmp_path / "begun"]
-    assert unfinished([tmp_path / "d*"]) == unfinished([type(tmp_path)(f"{tmp_path}@method=er")]) == []
+    assert unfinished([tmp_path / "d*"]) == unfinished([Path(f"{tmp_path}@method=er")]) == []
 
 
-def test_a_path_with_the_sign_is_a_path_as_far_as_there_is_one(make, tmp_path):
+def test_a_folder_may_have_an_at_sign_in_its_name(make: Make, tmp_path: Path) -> None:
     for method in ("er", "sgd"):
-        (folder := tmp_path / "me@home" / method).mkdir(parents=True)
-        make(method).save(folder)
-    home = tmp_path / "me@home"
-    assert len(load([home])) == 2
+        save(make(method), tmp_path / "me@home" / method)
+    assert len(load_records(tmp_path / "me@home")) == 2
     for chosen in ("me@home@method=er", "me@home/*@method=er", "me@home/e*", "me@home/er/record.json"):
-        assert [r.experiment.method for r in load([tmp_path / chosen])] == ["er"], chosen
-
-
-@pytest.mark.parametrize(
-    ("condition", "message"),
-    [
-        ("@gamma=2", "meets @gamma=2: there gamma is 0.15 or 1.0$"),
-        ("@spars=false", "did you mean 'sparse'"),
-        ("@method=er@r=0.5", "no run in .*@method=er meets @r=0.5: they have no r$"),
-        ("@seed", "'@seed' is not a condition: write @name=value, or @preset"),
-        ("@", "'@' is not a condition"),
-        ("@sparse=0", "there sparse is false or true"),  # a word, not a number
-        ("@seed=true", "there seed is 0 or 1"),
-        ("@sparse=false@preset", "no run in .*@sparse=false meets @preset: all have changes, such as dropout=none"),
-    ],
-)
-def test_conditions_that_no_run_meets_tell_what_there_is(varied, condition, message):
-    with pytest.raises(UsageError, match=message):
-        load([type(varied)(f"{varied}{condition}")])
+        assert [r.experiment.method for r in load_records(tmp_path / chosen)] == ["er"], chosen

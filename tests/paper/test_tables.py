@@ -5,7 +5,7 @@ import io
 import math
 import re
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from rich.console import Console
 
 from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
 from scommer.errors import UsageError
+from scommer.methods import METHODS
 from scommer.paper import tables
 from scommer.runs import presets
+from scommer.runs.experiment import Experiment
 from scommer.runs.record import Record
 from scommer.runs.settings import as_dict
 
@@ -122,6 +124,25 @@ def test_only_runs_of_exactly_the_cell_belong() -> None:
     varied = record("s-cifar10", "scommer", 200, 0, 66.0, r=0.4, active=[0.9, 0.9, 0.9, 0.7], pi_s=3.0)
     found = {e.row: e.ours for e in tables.entries("sensitivity", [varied]) if e.ours}
     assert found == {"r 0.4, %k 0.7, π_s 3.0, working": (56.0,), "r 0.4, %k 0.7, π_s 3.0, long_term": (66.0,)}
+
+
+def test_settings_that_an_older_run_lacks_count_with_their_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that gains a setting keeps its runs, as long as the cell uses the setting's default."""
+    older = record("s-cifar10", "er", 200, 0, 45.0)
+
+    @dataclass(frozen=True)
+    class WithMore(METHODS["er"]):  # type: ignore[misc]
+        margin: float = 0.25
+
+    monkeypatch.setitem(METHODS, "er", WithMore)
+    assert [e.ours for e in tables.entries("main", [older]) if e.ours] == [(45.0,)] * 2
+    same, other = (Experiment("s-cifar10", "er", 200, 0, settings={"margin": m}) for m in (0.25, 0.5))
+    assert tables.is_done(same, [older])
+    assert not tables.is_done(other, [older])
+    del older.settings["weight_decay"]  # its default, as in the preset
+    assert tables.is_done(same, [older])
+    del older.settings["mean"]  # whose default is not the preset's
+    assert not tables.is_done(same, [older])
 
 
 def test_the_differences_of_the_variants_are_all_there_one_by_one() -> None:

@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed belong together: grouped and named."""
+"""Group runs that differ only in their seed, and label the groups."""
 
 import json
 import re
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from scommer.analysis.measures import array
-from scommer.analysis.selection import PRESET, changed, changes
+from scommer.analysis.selection import PRESET, changed, changes, settings_of
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.runs.record import Record
 from scommer.runs.settings import written
 
-FACTS = ("buffer", "variant", "validation")  # of an experiment, beside stream, method and seed
-USUAL = {"variant": "official", "validation": 0.0}  # go without saying
+FACTS = ("buffer", "variant", "validation")  # of an experiment, besides stream, method and seed
+USUAL = {"variant": "official", "validation": 0.0}  # not worth a word in a label
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one method with one set of settings, one a seed or more."""
+    """Runs of one method with the same settings, one for each seed."""
 
     label: str
     records: tuple[Record, ...]
 
     @property
     def method(self) -> str:
-        """Its name in METHODS."""
+        """The method's name in METHODS."""
         return self.records[0].experiment.method
 
     @property
@@ -37,9 +37,9 @@ class Group:
 
     @property
     def memories(self) -> list[str]:
-        """Memories of its own, the one that answers last; not the same one with other statistics."""
-        own = [m for m in self.records[0].matrices if "/" not in m and m != self.inference]
-        return [*own, self.inference]
+        """The memories, the one that answers last; views with other statistics are left out."""
+        others = [m for m in self.records[0].matrices if "/" not in m and m != self.inference]
+        return [*others, self.inference]
 
     @property
     def at_once(self) -> bool:
@@ -47,77 +47,81 @@ class Group:
         return len(self.matrices()[0]) == 1
 
     def matrices(self, memory: str | None = None) -> np.ndarray:
-        """[S, T, T] R[t, i] of each seed, in Class-IL."""
+        """Return R[t, i] of each seed in Class-IL, [S, T, T]."""
         return np.stack([r.matrix(memory) for r in self.records])
 
     def arrays(self, name: str) -> np.ndarray:
-        """[S, ...] an array of each seed."""
+        """Return an array of each seed, [S, ...]."""
         return np.stack([array(r, name) for r in self.records])
 
 
-def method_label(name: str) -> str:
-    """Return a method's label, its name where it has none or is not known here."""
-    return METHODS[name].label or name if name in METHODS else name
-
-
 def groups(records: Sequence[Record]) -> list[Group]:
-    """Runs of one stream by method and settings, under names that tell them apart.
+    """Group runs of one stream by method and settings, and label each group by what sets it apart.
 
-    Methods are in the order of METHODS, and of each the preset comes first.
+    Methods are in the order of METHODS; of each, the preset comes first.
     """
     if not records:
-        raise UsageError("there are no runs to look at")
-    streams = {r.stream.name for r in records}
+        raise UsageError("there are no runs: give at least one")
+    streams = sorted({r.stream.name for r in records})
     if len(streams) > 1:
-        named = sorted(streams)
         raise UsageError(
-            f"these runs are of several streams ({', '.join(named)}): give those of one, as in runs@stream={named[0]}"
+            f"these runs have several streams ({', '.join(streams)}): choose one, as in runs@stream={streams[0]}"
         )
     if any(r.stream.tasks != records[0].stream.tasks for r in records):
-        raise UsageError(f"these runs of {records[0].stream.name} are not of the same tasks: give those of one order")
+        raise UsageError(f"these runs of {streams[0]} have different tasks: give runs with the same order of classes")
     alike: dict[str, list[Record]] = {}
     for r in records:
-        facts = {k: v for k, v in vars(r.experiment).items() if k not in ("seed", "given")}
-        alike.setdefault(json.dumps([facts, r.settings], sort_keys=True), []).append(r)
+        facts = {name: value for name, value in vars(r.experiment).items() if name not in ("seed", "given")}
+        alike.setdefault(json.dumps([facts, settings_of(r)], sort_keys=True), []).append(r)
     sets = sorted(alike.values(), key=_order)
     for runs in sets:
-        runs.sort(key=lambda r: int(r.experiment.seed))
+        runs.sort(key=lambda r: r.experiment.seed)
         if len({r.experiment.seed for r in runs}) < len(runs):
-            raise UsageError(f"two runs of one seed and settings, such as {runs[0].name}: give one of them")
+            raise UsageError(f"two runs have the same settings and seed, for example {runs[0].name}: give one of them")
     return [Group(label(runs[0], [other[0] for other in sets]), tuple(runs)) for runs in sets]
 
 
 def _order(runs: list[Record]) -> tuple[int, str, int, list[tuple[float, str]]]:
     e = runs[0].experiment
     rank = list(METHODS).index(e.method) if e.method in METHODS else len(METHODS)
-    return rank, e.method, e.buffer or 0, _natural(changes(runs[0]))
+    return rank, e.method, e.buffer or 0, _natural_key(changes(runs[0]))
 
 
-def _natural(text: str) -> list[tuple[float, str]]:
-    """Numbers in a text by their size, before and after the rest: 5 comes before 10."""
+def _natural_key(text: str) -> list[tuple[float, str]]:
+    """Return a key that sorts numbers in a text by their size: 5 comes before 10."""
     pieces = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(float(p), "") if i % 2 else (-1.0, p) for i, p in enumerate(pieces) if p]
 
 
-def label(record: Record, others: Sequence[Record]) -> str:
-    """The method, and those of its facts and settings that are not the same for all the others.
+def method_label(name: str) -> str:
+    """Return a method's label; its name if it has none or is not loaded."""
+    return METHODS[name].label or name if name in METHODS else name
 
-    What was changed from the preset is named too, unless it was changed alike in all of several.
+
+def label(record: Record, others: Sequence[Record]) -> str:
+    """Return the method's label and what sets the run apart from the others.
+
+    Changes to the preset are named too, unless all of several runs share them.
     """
-    method = record.experiment.method
-    parts = [method_label(method)]
+    e, settings = record.experiment, settings_of(record)
+    parts = [method_label(e.method)]
     for fact in FACTS:
-        held = {getattr(r.experiment, fact) for r in others} - {None}
-        if len(held) > 1 and getattr(record.experiment, fact) not in (None, USUAL.get(fact)):
-            parts.append(f"{fact} {getattr(record.experiment, fact)}")
-    same = {fact: getattr(record.experiment, fact) for fact in ("method", *FACTS)}
-    rivals = [r.settings for r in others if same.items() <= vars(r.experiment).items()]
-    differ = [name for name, v in record.settings.items() if any(rival.get(name) != v for rival in rivals)]
-    unlike = changed(record) if method in METHODS else {}
-    if len(differ) > 1:  # what is as in the preset goes without saying
-        if not unlike:
+        values = {getattr(r.experiment, fact) for r in others} - {None}
+        if len(values) > 1 and getattr(e, fact) not in (None, USUAL.get(fact)):
+            parts.append(f"{fact} {getattr(e, fact)}")
+    same = {fact: getattr(e, fact) for fact in ("method", *FACTS)}
+    rivals = [settings_of(r) for r in others if same.items() <= vars(r.experiment).items()]
+    differing = [name for name, v in settings.items() if any(rival.get(name) != v for rival in rivals)]
+    own_changes = changed(record) if e.method in METHODS else {}
+    if len(differing) > 1:  # settings as in the preset need no word
+        if not own_changes:
             return ", ".join([*parts, PRESET])
-        differ = [name for name in differ if name in unlike] or differ
-    alike = [changed(r) for r in others] if len(others) > 1 else [{}]
-    differ += [n for n, v in unlike.items() if n not in differ and any(n not in a or a[n] != v for a in alike)]
-    return ", ".join(parts + [f"{name} {written(record.settings[name])}" for name in differ])
+        differing = [name for name in differing if name in own_changes] or differing
+    changes_of_all = [changed(r) for r in others] if len(others) > 1 else [{}]
+    for name, value in own_changes.items():
+        if name not in differing and any(c.get(name, _ABSENT) != value for c in changes_of_all):
+            differing.append(name)
+    return ", ".join(parts + [f"{name} {written(settings[name])}" for name in differing])
+
+
+_ABSENT = object()  # unlike any value of a setting

@@ -1,30 +1,32 @@
-"""Which runs are meant: folders, patterns, and conditions on what was set."""
+"""Select runs by folders, patterns and conditions on their settings."""
 
 from collections.abc import Iterable
+from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 from scommer.errors import UsageError, check_name
-from scommer.methods import METHODS
+from scommer.methods import METHODS, Method
+from scommer.methods.training import Training
 from scommer.runs import presets
 from scommer.runs.record import Record, find
-from scommer.runs.settings import parse, written
+from scommer.runs.settings import as_dict, parse, written
 
 PRESET = "preset"
 
 
 def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
-    """The finished runs in a folder, or in several, and below them, each once.
+    """Load the finished runs in one or several folders and below them, each once.
 
-    A path may be a pattern, and may end in conditions, all of which a run must meet: `runs/*-er-*`,
-    `runs@buffer=200@sparse=false`, or `runs@preset` for runs with nothing set beside the preset. They name
-    a setting, or stream, method, buffer, seed, variant, validation or precision.
+    A path may be a pattern and may end in conditions, all of which a run must meet: `runs/*-er-*`,
+    `runs@buffer=200@sparse=false`, or `runs@preset` for runs without changes to their preset. A condition names a
+    setting, or stream, method, buffer, seed, variant, validation or precision.
     """
     records: dict[Path, Record] = {}
     for path in [paths] if isinstance(paths, str | Path) else paths:
         where, conditions = _split(Path(path))
-        found = {folder.resolve(): Record.load(folder) for folder in _folders(Path(where))}
+        found = {folder.resolve(): Record.load(folder) for folder in _run_folders(Path(where))}
         known = {name for r in found.values() for name in _facts(r)}
         for condition in conditions:
             found = _select(found, condition, where, known)
@@ -34,15 +36,15 @@ def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
 
 
 def places(path: Path) -> list[Path]:
-    """The folder that is meant, or those that match a pattern; none where there are conditions, or nothing is there."""
+    """Return the folders that a path or pattern names; none for a path with conditions."""
     where, conditions = _split(path)
     return [] if conditions else _matching(Path(where))
 
 
 def unfinished(paths: Iterable[Path]) -> list[Path]:
-    """The runs in these folders and below them that were begun and not finished; conditions speak of others."""
-    begun = sorted({p.parent for path in paths for place in places(path) for p in place.rglob("progress.json")})
-    return [folder for folder in begun if not (folder / "record.json").exists()]
+    """Return the folders of runs that were started and not finished; paths with conditions have none."""
+    started = sorted({p.parent for path in paths for place in places(path) for p in place.rglob("progress.json")})
+    return [folder for folder in started if not (folder / "record.json").exists()]
 
 
 def _matching(path: Path) -> list[Path]:
@@ -50,74 +52,86 @@ def _matching(path: Path) -> list[Path]:
 
 
 def _split(path: Path) -> tuple[str, list[str]]:
-    """A path and its conditions: of a path that has the sign in it, as much as there is."""
+    """Split a path from its conditions. A folder's name may contain @: the longest path that exists is the path."""
     pieces = str(path.expanduser()).split("@")
     for n in range(len(pieces), 1, -1):
         where = "@".join(pieces[:n])
-        if Path(where).exists() or glob(where):  # noqa: PTH207 - also an absolute one
+        if Path(where).exists() or glob(where):  # noqa: PTH207 - patterns may be absolute
             return where, pieces[n:]
     return pieces[0], pieces[1:]
 
 
-def _folders(path: Path) -> list[Path]:
+def _run_folders(path: Path) -> list[Path]:
     if path.name == "record.json":
         path = path.parent
-    below = _matching(path)
-    found = [folder for each in below for folder in find(each)]
+    roots = _matching(path)
+    found = [folder for root in roots for folder in find(root)]
     if not found:
-        why = "there is no record.json in it or below it" if below else "there is no such folder"
+        why = "there is no record.json in it or below it" if roots else "there is no such folder"
         raise UsageError(f"{path} holds no finished run: {why}")
     return found
 
 
 def _facts(record: Record) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(record.experiment).items() if name != "given"}
-    return record.settings | facts | {"precision": record.device.precision}
+    """Return everything that a condition may name."""
+    experiment = {name: value for name, value in vars(record.experiment).items() if name != "given"}
+    return settings_of(record) | experiment | {"precision": record.device.precision}
 
 
 def _select(found: dict[Path, Record], condition: str, where: str, known: set[str]) -> dict[Path, Record]:
-    """Those runs that meet a condition; an error that tells what there is where none does."""
+    """Return the runs that meet a condition; if there are none, the error says what there is."""
     if condition == PRESET:
         chosen = {folder: r for folder, r in found.items() if not changes(r)}
-        there = "all have changes, such as " + changes(next(iter(found.values())))
+        held = f"all have changes, for example {changes(next(iter(found.values())))}"
     elif "=" not in condition:
         raise UsageError(f"'@{condition}' is not a condition: write @name=value, or @preset")
     else:
         name, value = parse(condition)
         check_name("setting of these runs", name, known)
-        held = {folder: facts[name] for folder, r in found.items() if name in (facts := _facts(r))}
+        values = {folder: facts[name] for folder, r in found.items() if name in (facts := _facts(r))}
         text = condition.partition("=")[2].strip()  # a name may look like a number
-        chosen = {folder: found[folder] for folder, v in held.items() if _same(v, value) or v == text}
-        values = sorted({written(v) for v in held.values()})
-        there = f"there {name} is {' or '.join(values)}" if held else f"they have no {name}"
+        chosen = {folder: found[folder] for folder, v in values.items() if _equals(v, value) or v == text}
+        options = sorted({written(v) for v in values.values()})
+        held = f"their {name} is {' or '.join(options)}" if values else f"they have no {name}"
     if not chosen:
-        raise UsageError(f"no run in {where} meets @{condition}: {there}")
+        raise UsageError(f"no run in {where} meets @{condition}: {held}")
     return chosen
 
 
-def _same(held: Any, wanted: Any) -> bool:
-    """Whether a setting has a value, as `--set` would take it."""
+def _equals(held: Any, wanted: Any) -> bool:
+    """Whether a setting has a value, written as for `--set`."""
     if isinstance(wanted, str):
         return written(held).lower() == wanted.lower()
     return isinstance(held, bool) == isinstance(wanted, bool) and held == wanted
 
 
-def changed(record: Record) -> dict[str, Any]:
-    """The settings in which a run differs from its preset, or that were given where there is none.
+def settings_of(record: Record) -> dict[str, Any]:
+    """Return all settings of a run. A setting that its version did not have yet counts with today's default."""
+    kind = METHODS.get(record.experiment.method)
+    return record.settings if kind is None else _defaults(kind) | record.settings  # type: ignore[arg-type]
 
-    All of a method that is not known here, unless the record tells which were given.
+
+@cache
+def _defaults(kind: type[Method]) -> dict[str, Any]:
+    return as_dict(kind(), Training())
+
+
+def changed(record: Record) -> dict[str, Any]:
+    """Return the settings in which a run differs from its preset or, without a preset, those that the user gave.
+
+    For a method that is not loaded, and without a note of what was given, these are all settings.
     """
-    e = record.experiment
+    e, settings = record.experiment, settings_of(record)
     if e.given is not None:
-        return {name: value for name, value in record.settings.items() if name in e.given}
+        return {name: value for name, value in settings.items() if name in e.given}
     if e.method not in METHODS:
-        return record.settings
+        return settings
     usual = presets.settings(e.stream, e.method, e.buffer, e.variant)
-    return {name: value for name, value in record.settings.items() if usual.get(name) != value}
+    return {name: value for name, value in settings.items() if usual.get(name) != value}
 
 
 def changes(record: Record) -> str:
-    """What a run was asked for beside its preset, in words."""
+    """Return the changes to a run's preset in words."""
     e = record.experiment
     found = [f"{name}={written(value)}" for name, value in changed(record).items()]
     found += [f"variant={e.variant}"] if e.variant != "official" else []

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from scommer.analysis.selection import settings_of
 from scommer.analysis.summary import SETTINGS
 from scommer.analysis.table import Cell, Column, Table, mean_std, number, number_columns, row, spread, text_columns
 from scommer.errors import check_name
@@ -78,7 +79,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
     for line in numbers["rows"]:
         for column, value in _values(numbers, line).items():
             stream, setting = column.split("/")
-            found = sorted((r for r in records if _belongs(r, stream, line)), key=lambda r: r.experiment.seed)
+            found = sorted((r for r in records if belongs(r, stream, line)), key=lambda r: r.experiment.seed)
             ours = tuple(r.accuracy(line.get("memory"), setting) for r in found)
             precisions = tuple(sorted({r.device.precision or "unknown" for r in found}))
             made.append(Entry(_label(line), stream, setting, *_published(value), ours, precisions=precisions))
@@ -118,15 +119,16 @@ def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
     line: dict[str, Any] = {"method": e.method, "variant": e.variant, "settings": e.settings}
     if METHODS[e.method].draws:
         line["buffer"] = e.buffer
-    return any(r.experiment.seed == e.seed and _belongs(r, str(e.stream), line) for r in records)
+    return any(r.experiment.seed == e.seed and belongs(r, str(e.stream), line) for r in records)
 
 
-def _belongs(record: Record, stream: str, line: Mapping[str, Any]) -> bool:
+def belongs(record: Record, stream: str, line: Mapping[str, Any]) -> bool:
+    """Whether a run is of a row's cell; a setting that its version did not have yet counts with today's default."""
     method, buffer, variant = line["method"], line.get("buffer"), line.get("variant", "official")
     e = record.experiment
     if (e.stream, e.method, e.buffer, e.variant, e.validation) != (stream, method, buffer, variant, 0.0):
         return False
-    return presets.settings(stream, method, buffer, variant, line.get("settings", {})) == record.settings
+    return presets.settings(stream, method, buffer, variant, line.get("settings", {})) == settings_of(record)
 
 
 def _label(line: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scommer.analysis.selection import settings_of
 from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.record import Record
@@ -45,11 +46,12 @@ def _command(runs: Sequence[Record]) -> Command:
     words += ["--variant", e.variant] if e.variant != "official" else []
     words += ["--validation", str(e.validation)] if e.validation else []
     usual = presets.settings(e.stream, e.method, e.buffer, e.variant)
-    for name, value in record.settings.items():
+    settings = settings_of(record)
+    for name, value in settings.items():
         if name in usual and usual[name] != value:
             words += ["--set", f"{name}={written(value)}"]
     words += ["--device", device.type]
     words += ["--precision", device.precision] if device.precision else []
-    changed = [name for name in record.settings if name not in usual] + [n for n in usual if n not in record.settings]
-    note = f"This version and that of the run differ in their settings ({', '.join(changed)})." if changed else ""
+    gone = [name for name in settings if name not in usual]
+    note = f"This version does not have these settings of the run: {', '.join(gone)}." if gone else ""
     return Command(shlex.join(words), note)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scommer.analysis.groups import FACTS, Group, method_label
+from scommer.analysis.selection import settings_of
 from scommer.analysis.summary import commit_of
 from scommer.analysis.table import Cell, Row, Table, number, number_columns, row, text, text_columns
 from scommer.runs.record import Record
@@ -47,7 +48,7 @@ def setting_tables(sets: Sequence[Group]) -> tuple[Table | None, Table | None, T
         e = g.records[0].experiment
         facts = {"method": text(method_label(g.method))}
         facts |= {k: text(written(value)) for k in FACTS if (value := getattr(e, k)) is not None}
-        held.append(facts | {k: text(written(v)) for k, v in g.records[0].settings.items()})
+        held.append(facts | {k: text(written(v)) for k, v in settings_of(g.records[0]).items()})
     kinds: dict[str, list[Row]] = {"differing": [], "partial": [], "shared": []}
     for name in dict.fromkeys(name for h in held for name in h):
         cells = [h.get(name, text(None)) for h in held]
