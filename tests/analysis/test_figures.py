@@ -287,10 +287,10 @@ def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(run
 def test_runs_that_lack_what_a_figure_needs_are_refused(make):
     joint = make("joint", buffer=None)
     for name in ("tasks", "stability"):
-        with pytest.raises(UsageError, match="all are learned at once"):
+        with pytest.raises(UsageError, match="all at once"):
             figures.draw(name, [joint])
         (told,) = figures.left_out(name, [joint, make("er")])
-        assert re.match("JOINT: nothing .* learned at once", told)
+        assert re.match("JOINT: there is nothing .* all at once", told)
         assert labels(figures.draw(name, [joint, make("er")]))[0].startswith("ER")
     assert not figures.left_out("matrices", [joint])
     for name, missing in (("recency", "class_probability/working"), ("history", "loss")):
@@ -298,9 +298,9 @@ def test_runs_that_lack_what_a_figure_needs_are_refused(make):
             figures.draw(name, [make("er", arrays=False)])
     with pytest.raises(UsageError, match="er ran without semantic dropout"):
         figures.draw("codes", [make("er")])
-    with pytest.raises(UsageError, match="codes draws one run, and these are 2"):
+    with pytest.raises(UsageError, match="codes draws one run, and 2 were given"):
         figures.draw("codes", [make(), make(seed=1)])
-    with pytest.raises(UsageError, match=r"codes compares classes, and .* has one"):
+    with pytest.raises(UsageError, match=r"codes compares classes, and .* has only one"):
         figures.draw("codes", [make(tasks=((0,),), classes=1)])
     with pytest.raises(UsageError, match="did you mean 'codes'"):
         figures.draw("code", [make()])

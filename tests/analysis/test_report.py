@@ -344,7 +344,7 @@ def test_what_a_run_cannot_show_is_said(make):
     assert figures == ["scores", "tasks", "history", "recency", "stability", "matrices"]
     said = page.texts["li"]
     for line in (
-        "tasks, JOINT: nothing comes after a task",
+        "tasks, JOINT: there is nothing to follow",
         "history, ER: s-made-er-30-seed0 holds no 'loss'",
         "codes, CLS-ER: s-made-cls-er-30-seed0 learned no P_s",
     ):
@@ -368,12 +368,12 @@ def test_of_too_many_sets_the_unchanged_are_drawn_and_long_tables_are_folded(mak
     alts = {a["alt"].split(".")[0]: a["alt"] for a in images(page)}
     assert alts["Accuracy at the end"].count("SCoMMER") == 16
     assert alts["Training loss and accuracy over time"].endswith("Shown: ER; SCoMMER, r 0.5.")
-    assert "the others have ER; SCoMMER, r 0.5." in text
+    assert "the others show ER; SCoMMER, r 0.5." in text
     folded = [line for line in page.texts["summary"] if line.endswith(" rows")]
     assert f"Accuracy, forgetting and transfer of each memory (%): {2 + 16 * 4} rows" in folded
     assert not any("Recency" in line for line in folded)  # a table of 33
     few = report(runs[:12])
-    assert "Too many sets" not in few
+    assert "too many sets" not in few
     assert "46 rows" not in few
 
 

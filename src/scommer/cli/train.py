@@ -226,7 +226,7 @@ def reproduce(
     options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
     todo = sittings.wanted(
         name, seeds or [0, 1, 2], results, data,
-        streams=streams or (), methods=methods or (), buffers=buffers or (), listed=dry_run,
+        streams=streams or (), methods=methods or (), buffers=buffers or (), need_data=not dry_run,
     )  # fmt: skip
     missing = [w for w in todo if not w.done]
     if dry_run:

@@ -1,7 +1,7 @@
-"""GCIL as the published implementations happen to draw it: from the generator that replay draws from, too.
+"""GCIL as the published implementations draw it: from the global generator that replay also draws from.
 
-So the stream depends on the method, the buffer and the epochs. Where nothing else draws (dropout does, in SCoMMER's),
-it can be drawn again: this tells how much of a published number is its stream's.
+Their stream therefore depends on the method, the buffer and the epochs. Where nothing else draws (dropout does, in
+SCoMMER's code), the stream can be drawn again, to see how much of a published number is due to it.
 """
 
 from typing import Literal
@@ -28,11 +28,12 @@ def gcil_as_published(
     seed: int = 1993,
     name: str = "gcil-as-published",
 ) -> Stream:
-    """The stream of a method with so many `draws` of replay a step: 0 for SGD, 1 for ER and CLS-ER, 2 for DER++."""
+    """Return the stream of a method with `draws` replay batches a step: 0 for SGD, 1 for ER and CLS-ER, 2 for DER++."""
     data = as_dataset(source)
-    rng = np.random.RandomState(seed)  # NumPy's old one, of which there is one for all
+    rng = np.random.RandomState(seed)  # NumPy's legacy generator, which is global there
     labels = data.train_labels.numpy()
-    left = {c: np.flatnonzero(labels == c).tolist() for c in dict.fromkeys(labels.tolist())}  # as they first appear
+    classes = dict.fromkeys(labels.tolist())  # in order of first appearance
+    left = {c: np.flatnonzero(labels == c).tolist() for c in classes}
     seen: set[int] = set()
     offered = 0
     made = []
@@ -63,12 +64,12 @@ def gcil_as_published(
 def _train(
     rng: np.random.RandomState, steps: int, offered: int, draws: int, buffer: int, batch: int, replay: int
 ) -> int:
-    """Draws what so many steps of training draw, and tells how many images episodic memory was offered by then."""
+    """Make the draws of `steps` training steps; return how many images episodic memory was offered by then."""
     for _ in range(steps):
         held = min(offered, buffer)
         for _ in range(draws if held else 0):
             rng.choice(held, size=min(replay, held), replace=False)
         numbers = np.arange(offered, offered + batch)
-        rng.randint(0, numbers[numbers >= buffer] + 1)  # a slot for each, once all are filled
+        rng.randint(0, numbers[numbers >= buffer] + 1)  # a slot for each image, once all slots are filled
         offered += batch
     return offered

@@ -1,4 +1,4 @@
-"""Running what a table of the paper still misses, in as many sittings as it takes."""
+"""Run what a table of the paper is missing, in as many sittings as it takes."""
 
 import json
 import statistics
@@ -26,8 +26,8 @@ class Wanted:
 
     experiment: Experiment
     done: bool
-    steps: int  # 0 where there is no data to count them by
-    left: int  # steps that are still to go
+    steps: int  # 0 if the data to count them is missing
+    left: int  # steps to go
 
 
 def wanted(
@@ -39,17 +39,17 @@ def wanted(
     streams: Collection[str] = (),
     methods: Collection[str] = (),
     buffers: Collection[int] = (),
-    listed: bool = False,
+    need_data: bool = True,
 ) -> list[Wanted]:
-    """The runs of a table, or of its part with these streams, methods and buffers.
+    """Return the runs of a table, or of its part with these streams, methods and buffers.
 
-    They come in the paper's order, one seed after the other. Where they are only to be `listed`, no data is needed.
+    They are in the paper's order, one seed after the other. Without data, their steps are unknown.
     """
     needed = sorted(tables.experiments(table, seeds), key=lambda e: e.seed)
     needed = _part(needed, "stream", streams, lambda e: str(e.stream))
     needed = _part(needed, "method", methods, lambda e: e.method)
     if buffers and not any(METHODS[e.method].draws for e in needed):
-        raise UsageError(f"{' and '.join(methods)} {'have' if len(methods) > 1 else 'has'} no buffer: leave it out")
+        raise UsageError(f"{' and '.join(methods)} {'have' if len(methods) > 1 else 'has'} no buffer: omit --buffer")
     needed = _part(needed, "buffer", [str(b) for b in buffers], _buffer)
     records = [Record.load(folder) for folder in find(results)]
     loaded: dict[tuple[str, float], Stream] = {}
@@ -59,7 +59,7 @@ def wanted(
         try:
             plan = prepare(e, data, loaded)
         except DataNotFound:
-            if not listed:
+            if need_data:
                 raise
             made.append(Wanted(e, done, 0, 0))
             continue
@@ -91,9 +91,9 @@ def run_table(name: str, todo: Sequence[Wanted]) -> Table:
 def _part(
     needed: list[Experiment], what: str, chosen: Collection[str], of: Callable[[Experiment], str]
 ) -> list[Experiment]:
-    there = {of(e) for e in needed}
+    known = {of(e) for e in needed}
     for name in chosen:
-        check_name(f"{what} for this part of the table", name, there)
+        check_name(f"{what} for this part of the table", name, known)
     return [e for e in needed if not chosen or of(e) in chosen]
 
 
@@ -102,7 +102,7 @@ def _buffer(experiment: Experiment) -> str:
 
 
 def _steps_saved(folder: Path) -> int:
-    """How far a run came that is not finished."""
+    """Return how many steps of an unfinished run are saved."""
     try:
         return int(json.loads((folder / "progress.json").read_text())["saved"])
     except (OSError, ValueError, LookupError, TypeError):  # nothing saved, or damaged
@@ -110,10 +110,10 @@ def _steps_saved(folder: Path) -> int:
 
 
 def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
-    """How many ms a step of one learner of a method took, in the middle of the runs on a device, and which that is.
+    """Return a function from a method to the median ms of its learner's step, and the device of these runs.
 
-    It is the one named `here`, or else the one that most runs are from; None where there are none. A method that has
-    no runs counts as one in the middle of all.
+    The device is the one named `here` or, if it has no runs, the one with most; None without any runs. A method without
+    runs has the median of all.
     """
     times: dict[str, list[tuple[str, float]]] = {}
     for folder in find(results):
@@ -123,23 +123,23 @@ def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
         return None
     device = here if here in times else max(times, key=lambda name: len(times[name]))
 
-    def of(method: str) -> float:
+    def step_ms(method: str) -> float:
         own = [ms for name, ms in times[device] if name == method]
         return statistics.median(own or [ms for _, ms in times[device]])
 
-    return of, device
+    return step_ms, device
 
 
 def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:
-    """Which runs go side by side: those with about as many steps to go, so that none waits for the others' end.
+    """Return which missing runs to run side by side: those with about as many steps to go, so that none waits.
 
-    What was begun comes first, then the first that is missing; a place that is left is given to the nearest in length.
+    Started runs come first, then the others in their order; a free place goes to the run closest in length.
     """
     waiting = sorted((w for w in todo if not w.done), key=lambda w: w.left == w.steps)
     made = []
     while waiting:
         n = waiting[0].left
-        near = sorted(waiting, key=lambda w: round(10 * abs(w.left - n) / max(w.left, n, 1)))  # 5 % are nothing
+        near = sorted(waiting, key=lambda w: round(10 * abs(w.left - n) / max(w.left, n, 1)))  # 5 % do not count
         made.append(near[:together])
         waiting = [w for w in waiting if w not in made[-1]]
     return made
@@ -153,7 +153,7 @@ def run_missing(
     together: int = 4,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Runs what is missing, so many side by side, until all is done or the time is over; tells how many it finished."""
+    """Run what is missing, `together` at a time, until all is done or time is up; return how many runs finished."""
     end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     before = len(find(results))
     for cohort in cohorts(todo, together):
@@ -165,6 +165,6 @@ def run_missing(
         except TimeUp as e:
             say(str(e))
             break
-        except RunError as e:  # the other cohorts are still worth running
+        except RunError as e:  # the other cohorts can still run
             say(str(e))
     return len(find(results)) - before

@@ -1,4 +1,4 @@
-"""Class codes of the last stage: test activity beside the learned P_s, and how far classes overlap, as in Figure 4."""
+"""Class codes of the last stage: test activity, the learned P_s, and how far classes overlap, as in Figure 4."""
 
 from collections.abc import Sequence
 
@@ -12,35 +12,35 @@ from scommer.analysis.groups import Group
 from scommer.analysis.measures import array, code_correlation, code_similarity, last_stage, learned_code
 from scommer.errors import UsageError
 
-MANY = 20  # classes: with more, names do not fit around a square, and the most similar pairs are named instead
+MANY = 20  # classes: with more, names do not fit around a square, and the most similar pairs are listed instead
 PAIRS = 25
-LONGEST = 24  # letters of a name: a sentence would leave no room for the rest
+LONGEST = 24  # characters of a class name
 
 
 def check(group: Group) -> None:
-    """Whether its runs hold codes of several classes."""
+    """Refuse runs without learned codes, or with a single class."""
     for record in group.records:
         learned_code(record)
         array(record, f"activity/{record.inference}/{last_stage(record)}")
         if len({c for task in record.stream.tasks for c in task}) < 2:
-            raise UsageError(f"codes compares classes, and {record.name} has one")
+            raise UsageError(f"codes compares classes, and {record.name} has only one")
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """Activity, P_s, the correlation of the two for each class, and the similarity between classes."""
+    """Draw activity, P_s, the correlation of the two for each class, and the similarity between classes."""
     runs = [r for g in groups for r in g.records]
     if len(runs) > 1:
-        raise UsageError(f"codes draws one run, and these are {len(runs)}: units of two networks do not correspond")
+        raise UsageError(f"codes draws one run, and {len(runs)} were given: units of two networks do not correspond")
     (record,) = runs
     stream, p_s = record.stream, learned_code(record).astype(np.float64)
     activity = array(record, f"activity/{record.inference}/{last_stage(record)}").astype(np.float64)
-    order = list(dict.fromkeys(c for task in stream.tasks for c in task))  # as they were first seen
+    order = list(dict.fromkeys(c for task in stream.tasks for c in task))  # in the order of their first task
     if stream.kind == "gcil":
         order.sort()
     activity, p_s = activity[order], p_s[order]
     names = [style.plain(stream.classes[c].replace("_", " "), LONGEST) for c in order]
-    counts = activity / np.maximum(activity.max(1, keepdims=True), 1)  # of the class's most active unit
-    units = np.lexsort((-p_s.max(0), p_s.argmax(0)))  # those that one class is likeliest to keep stand together
+    counts = activity / np.maximum(activity.max(1, keepdims=True), 1)  # relative to the class's most active unit
+    units = np.lexsort((-p_s.max(0), p_s.argmax(0)))  # next to each other if the same class keeps them most
 
     many = len(names) > MANY
     made = Figure(figsize=(style.PAGE, 8.2 if many else 4.2), layout="constrained")
@@ -64,7 +64,7 @@ def figure(groups: Sequence[Group]) -> Figure:
 
 
 def _heatmap(ax: Axes, values: np.ndarray, title: str, scale: str, names: list[str], many: bool) -> None:
-    """Classes by filters; the scale leaves out the lowest few, so that the rest can be told apart."""
+    """Draw classes by filters; the scale leaves out the lowest values, so that the others stay distinguishable."""
     image = ax.imshow(values, aspect="auto", cmap="Greys", vmin=np.quantile(values, 0.05), interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, label=scale, location="bottom" if many else "right", pad=0.01,
                        extend="min", aspect=40 if many else 20)  # fmt: skip
@@ -73,7 +73,7 @@ def _heatmap(ax: Axes, values: np.ndarray, title: str, scale: str, names: list[s
 
 
 def _similarity(ax: Axes, similarity: np.ndarray, names: list[str], many: bool) -> None:
-    apart = similarity[~np.eye(len(names), dtype=bool)]  # the 1 of a class with itself would hide the rest
+    apart = similarity[~np.eye(len(names), dtype=bool)]  # the 1 of a class with itself would hide the others
     image = ax.imshow(similarity, cmap="Greys", vmin=np.nanmin(apart), vmax=np.nanmax(apart))
     bar = ax.figure.colorbar(image, ax=ax, location="bottom" if many else "right", label="cosine similarity", pad=0.02)
     bar.locator = MaxNLocator(4)
@@ -84,7 +84,7 @@ def _similarity(ax: Axes, similarity: np.ndarray, names: list[str], many: bool) 
 
 
 def _correlation(ax: Axes, r: np.ndarray, names: list[str], hue: str, many: bool) -> None:
-    """Bars in the order of the rows beside them; on their own, above their names."""
+    """Draw bars in the order of the rows next to them or, for few classes, above their names."""
     if many:
         ax.set_title(f"correlation\nmean {np.nanmean(r):.2f}")
         ax.barh(range(len(names)), r, color=hue, height=0.7)
@@ -101,7 +101,7 @@ def _correlation(ax: Axes, r: np.ndarray, names: list[str], hue: str, many: bool
 
 
 def _pairs(ax: Axes, similarity: np.ndarray, names: list[str]) -> None:
-    """The most similar pairs, by name."""
+    """List the most similar pairs by name."""
     c, d = np.triu_indices(len(names), 1)
     best = np.argsort(-similarity[c, d], kind="stable")[:PAIRS]
     ax.set_title("most similar pairs")

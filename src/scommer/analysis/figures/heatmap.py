@@ -1,4 +1,4 @@
-"""Task-wise accuracy as heatmaps: test set of each task (x) after learning each task (y), as in Figure 3."""
+"""Accuracy matrices as heatmaps: test set of each task (x) after learning each task (y)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = None, size: float = 2.5) -> Figure:
-    """Heatmaps of titled matrices R[t, i] on one scale, in so many columns (default: one row), `size` inches wide."""
+    """Draw titled matrices R[t, i] on one scale, `size` inches wide each, in `columns` columns (default: one row)."""
     columns = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // columns)
     titles = [textwrap.fill(title, int(13 * size)) for title, _ in panels]
@@ -21,7 +21,7 @@ def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = Non
     colours = matplotlib.colormaps["viridis"]
     for ax, title, (_, r) in zip(axes.flat, titles, panels, strict=False):
         image = ax.imshow(r, cmap=colours, vmin=0, vmax=100)
-        if r.size <= 100 and r.shape[1] <= 10:  # numbers while they can be read
+        if r.size <= 100 and r.shape[1] <= 10:  # more numbers would be too small to read
             for (t, i), value in np.ndenumerate(r):
                 ax.text(i, t, f"{value:.0f}", ha="center", va="center", fontsize=8 if r.shape[1] <= 6 else 5,
                         color="black" if value > 55 else "white")  # fmt: skip
@@ -36,6 +36,6 @@ def heatmaps(panels: Sequence[tuple[str, np.ndarray]], columns: int | None = Non
 
 
 def ticks(tasks: int) -> tuple[list[int], list[str]]:
-    """Where to name tasks: all of a few, every fifth of many."""
+    """Return positions and labels of ticks: every task of a few, every fifth of many."""
     at = [i for i in range(tasks) if tasks <= 10 or i == 0 or (i + 1) % 5 == 0]
     return at, [f"T{i + 1}" for i in at]

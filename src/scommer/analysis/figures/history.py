@@ -12,15 +12,15 @@ from scommer.analysis.groups import Group
 
 
 def check(group: Group) -> None:
-    """Whether its runs hold their losses."""
+    """Refuse runs without training losses."""
     group.arrays("loss")
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """Above, each epoch's mean training loss; below, the mean accuracy on the tasks seen after each.
+    """Draw each epoch's mean training loss and, below, the mean accuracy on the tasks so far after each task.
 
-    Time is counted in tasks, so that methods with other numbers of epochs end together. Losses of two methods are
-    sums of other terms: their course can be compared, their height cannot.
+    Time is in tasks, so that methods with different numbers of epochs end together. The losses of two methods are sums
+    of different terms: compare their course, not their size.
     """
     made = Figure(figsize=(style.COLUMN, 3.6), layout="constrained")
     top, bottom = made.subplots(2, 1, sharex=True)
@@ -31,7 +31,7 @@ def figure(groups: Sequence[Group]) -> Figure:
         epochs.add(group.records[0].settings["epochs"])
         x = np.arange(1, loss.shape[1] + 1) * tasks / loss.shape[1]
         style.line(top, x, loss, color=look["color"], linewidth=0.8)
-        for memory, dash in style.memory_dashes(group):
+        for memory, line_style in style.memory_lines(group):
             r = group.matrices(memory)
             if group.at_once:
                 style.line(
@@ -39,19 +39,21 @@ def figure(groups: Sequence[Group]) -> Figure:
                 )
             else:
                 size = 3 if tasks <= 10 else 0
-                style.line(bottom, np.arange(1, tasks + 1), seen_so_far(r), **look, linestyle=dash, markersize=size)
-    in_turn = not all(g.at_once for g in groups)
+                style.line(
+                    bottom, np.arange(1, tasks + 1), seen_so_far(r), **look, linestyle=line_style, markersize=size
+                )
+    in_sequence = not all(g.at_once for g in groups)
     for ax in (top, bottom):
-        for boundary in range(1, tasks) if in_turn else ():
+        for boundary in range(1, tasks) if in_sequence else ():
             ax.axvline(boundary, color="0.85", linewidth=0.5, zorder=0)
     top.set_ylabel("training loss")
     bottom.set_ylabel("mean accuracy of\ntasks so far (%)")
     style.percent_scale(bottom)
-    at, names = ticks(tasks) if in_turn else ([], [])
+    at, names = ticks(tasks) if in_sequence else ([], [])
     bottom.set_xticks([i + 1 for i in at], names)
     bottom.set_xlim(0, tasks * 1.02)
-    when, each = ("end of task", " each") if in_turn else ("all at once", "")
+    when, each = ("end of task", " each") if in_sequence else ("all at once", "")
     when += f", {epochs.pop()} epochs{each}" if len(epochs) == 1 else ""
-    bottom.set_xlabel("; ".join(filter(None, (when, style.of_seeds(groups)))))
-    style.legend(made, style.keys(groups))
+    bottom.set_xlabel("; ".join(filter(None, (when, style.seeds_note(groups)))))
+    style.legend(made, style.legend_lines(groups))
     return made

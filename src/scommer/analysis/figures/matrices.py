@@ -1,4 +1,4 @@
-"""Accuracy on each task's test set after each task, methods side by side, as in Figure 3."""
+"""Accuracy matrices of several groups, as in Figure 3."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from scommer.analysis.groups import Group
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """R[t, i] of the memory that answers, the mean over seeds, in rows of at most three."""
+    """Draw R[t, i] of the memory that answers, the mean over seeds, in rows of at most three."""
     panels = []
     for group in groups:
         n = len(group.records)

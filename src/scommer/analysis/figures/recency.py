@@ -1,4 +1,4 @@
-"""How likely each task is predicted at the end of training, as in Figure 5: the bias towards recent tasks."""
+"""How likely each task is predicted at the end, as in Figure 5: the bias towards recent tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,15 +13,15 @@ from scommer.analysis.measures import last_seen
 
 
 def check(group: Group) -> None:
-    """Whether its runs hold probabilities."""
+    """Refuse runs without class probabilities."""
     group.arrays(f"class_probability/{group.inference}")
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """Mean softmax of each task's classes over all test images, in bars; even probabilities as a line.
+    """Draw the mean softmax of each task's classes over all test images, and a line for even probabilities.
 
-    Where classes come back (as in GCIL), a class belongs to the task in which it was last seen, and the mean over those
-    classes is drawn, since their number differs from task to task: it stands above.
+    If classes come back (as in GCIL), a class belongs to the task in which it was last seen. The bar is then the mean
+    over these classes, since their number, written above, differs from task to task.
     """
     stream = groups[0].records[0].stream
     tasks = stream.tasks
@@ -31,7 +31,7 @@ def figure(groups: Sequence[Group]) -> Figure:
     ax = made.subplots()
     width = 0.8 / len(groups)
     handles: list[Any] = []
-    for n, (group, look, turn) in enumerate(zip(groups, style.looks(groups), style.turns(groups), strict=True)):
+    for n, (group, look, repeat) in enumerate(zip(groups, style.looks(groups), style.repeats(groups), strict=True)):
         p = 100 * group.arrays(f"class_probability/{group.inference}")  # [S, C]
         members = [last == t for t in range(len(tasks))]
         mean, std = style.mean_std(
@@ -39,7 +39,7 @@ def figure(groups: Sequence[Group]) -> Figure:
         )
         x = np.arange(len(tasks)) + (n - (len(groups) - 1) / 2) * width
         bars = ax.bar(x, mean, width, label=group.label, color=look["color"], edgecolor="white", linewidth=0.3,
-                      hatch=style.HATCHES[turn % len(style.HATCHES)])  # fmt: skip
+                      hatch=style.HATCHES[repeat % len(style.HATCHES)])  # fmt: skip
         if len(p) > 1:
             ax.errorbar(x, mean, std, linestyle="none", color="0.2", elinewidth=0.6, capsize=1)
         handles.append(bars)
@@ -50,8 +50,8 @@ def figure(groups: Sequence[Group]) -> Figure:
     handles.append(ax.axhline(even, color="0.4", linewidth=0.8, linestyle="--", label="even"))
     ax.set_ylim(bottom=0)
     ax.set_xticks(*ticks(len(tasks)))
-    axis, further = ("task of last appearance (classes above)", "\n") if nested else ("task", "; ")
-    ax.set_xlabel(further.join(filter(None, (axis, style.of_seeds(groups)))))
+    axis, separator = ("task of last appearance (classes above)", "\n") if nested else ("task", "; ")
+    ax.set_xlabel(separator.join(filter(None, (axis, style.seeds_note(groups)))))
     ax.set_ylabel(f"mean probability of {'a class' if nested else 'the task'} (%)")
     style.legend(made, handles)
     return made

@@ -1,4 +1,4 @@
-"""Accuracy at the end, a row for each set of runs: the figure for many settings."""
+"""Accuracy at the end, a row for each group: the figure for many settings."""
 
 import textwrap
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from scommer.analysis.figures import style
 from scommer.analysis.groups import Group
 from scommer.analysis.summary import SETTINGS, score_names
 
-ROW = 0.16  # its height in inches
-LINE = 70  # letters of a label
-MARKS = {"working": "s", "plastic": "^", "stable": "D"}  # of memories; a circle for any other
+ROW = 0.16  # height in inches
+LINE = 70  # characters of a label
+MARKERS = {"working": "s", "plastic": "^", "stable": "D"}  # of memories; any other has a circle
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """Mean over tasks of R[T, i] of each memory, filled where it answers; a bar of one deviation over seeds."""
+    """Draw the mean of R[T, i] over tasks for each memory, filled if it answers; bars are one deviation over seeds."""
     scored = [s for s in SETTINGS if any(s in g.records[0].scores[g.inference] for g in groups)]
     labels = [textwrap.fill(g.label, LINE) for g in groups]
     heights = np.array([max(1, 0.7 * (1 + label.count("\n"))) for label in labels])
@@ -30,7 +30,7 @@ def figure(groups: Sequence[Group]) -> Figure:
         hue, several = style.colour(group.method), len(group.memories)
         for n, memory in enumerate(group.memories):
             filled, y = memory == group.inference, row + 0.3 * (n - (several - 1) / 2)
-            look: dict[str, Any] = {"color": hue, "marker": MARKS.get(memory, "o")}
+            look: dict[str, Any] = {"color": hue, "marker": MARKERS.get(memory, "o")}
             for ax, setting in zip(axes, scored, strict=True):
                 if setting in group.records[0].scores[memory]:
                     mean, std = style.mean_std(np.array([r.accuracy(memory, setting) for r in group.records]))
@@ -45,7 +45,9 @@ def figure(groups: Sequence[Group]) -> Figure:
         ax.set_axisbelow(True)
     axes[0].set_yticks(rows, labels)
     axes[0].set_ylim(heights.sum(), 0)
-    open_too = any(len(g.memories) > 1 for g in groups)
-    title = "; ".join(filter(None, ("filled: the one that answers" if open_too else "", style.of_seeds(groups))))
+    several_memories = any(len(g.memories) > 1 for g in groups)
+    title = "; ".join(
+        filter(None, ("filled: the one that answers" if several_memories else "", style.seeds_note(groups)))
+    )
     style.legend(made, list(handles.values()), title or None)
     return made

@@ -1,4 +1,4 @@
-"""Stability and plasticity in one plot: accuracy on each task when it was learned, and at the end."""
+"""Stability and plasticity: accuracy on each task when it was learned, and at the end."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ from scommer.errors import UsageError
 
 
 def check(group: Group) -> None:
-    """Whether anything can be forgotten."""
+    """Refuse runs without a second task."""
     if group.at_once:
-        raise UsageError("nothing can be forgotten where there is one task, or all are learned at once")
+        raise UsageError("there is nothing to forget: it learned a single task, or all at once")
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """R[i, i] against R[T, i], a point for each task and method; on the diagonal nothing was lost.
+    """Draw R[T, i] over R[i, i], a point for each task and group.
 
-    To the right: plastic. Near the diagonal or above it: stable. The last task is always on it.
+    Points to the right are plastic, points near the diagonal or above it stable. The last task is always on it.
     """
     made = Figure(figsize=(style.COLUMN, 3.3), layout="constrained")
     ax = made.subplots()
@@ -34,13 +34,13 @@ def figure(groups: Sequence[Group]) -> Figure:
         few = len(learned) <= 10
         handles += ax.plot(learned, kept, linestyle="none", label=label, **look, markersize=7 if few else 4,
                            markeredgecolor="white", markeredgewidth=0.4, zorder=2)  # fmt: skip
-        same: dict[tuple[int, int], list[str]] = {}  # tasks whose points cover each other
+        same: dict[tuple[int, int], list[str]] = {}  # tasks whose points overlap
         for i in ticks(len(learned))[0]:
             same.setdefault((round(learned[i] / 2), round(kept[i] / 2)), []).append(str(i + 1))
         for names in same.values():
             i, inside = int(names[0]) - 1, few and len(names) == 1
             ax.annotate(",".join(names), (learned[i], kept[i]), (0, 0 if inside else 4), textcoords="offset points",
-                        color=style.upon(look["color"]) if inside else "black", fontsize=5, ha="center",
+                        color=style.text_colour(look["color"]) if inside else "black", fontsize=5, ha="center",
                         va="center_baseline" if inside else "bottom", zorder=3)  # fmt: skip
     x, y = (np.clip(limits, -4, 104) for limits in (ax.get_xlim(), ax.get_ylim()))
     handles += ax.plot([0, 100], [0, 100], color="0.6", linewidth=0.8, linestyle="--", zorder=0,
@@ -50,5 +50,5 @@ def figure(groups: Sequence[Group]) -> Figure:
     ax.set_xlabel("accuracy on task i when it was learned, $R_{i,i}$ (%)")
     ax.set_ylabel("accuracy on task i at the end, $R_{T,i}$ (%)")
     title = "mean over tasks: when learned → at the end"
-    style.legend(made, handles, "; ".join(filter(None, (title, style.of_seeds(groups)))))
+    style.legend(made, handles, "; ".join(filter(None, (title, style.seeds_note(groups)))))
     return made

@@ -1,4 +1,4 @@
-"""How all figures look: one colour a method, safe for the colour-blind, and sizes of a paper's columns."""
+"""The style of all figures: colours by method, markers, legends, and the widths of a paper's columns."""
 
 import textwrap
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from scommer.analysis.groups import Group
 from scommer.methods import METHODS, Method
 
 COLUMN, PAGE = 3.4, 7.0  # widths in inches
-ROWS, ROW = 3, 0.14  # of a legend that a figure has room for; the height of a further one
+ROWS, ROW = 3, 0.14  # legend rows that a figure has room for; the height of each further one, in inches
 RC: Any = {
     "font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "xtick.labelsize": 6, "ytick.labelsize": 6,
     "legend.fontsize": 6, "legend.frameon": False, "lines.linewidth": 1.2, "lines.markersize": 3,
@@ -22,56 +22,56 @@ RC: Any = {
     "pdf.fonttype": 42, "svg.hashsalt": "scommer",
 }  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v")
-HATCHES = ("", "", "", "////", "....")  # of bars, where shades come near each other
-ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # dashes of memories
+HATCHES = ("", "", "", "////", "....")  # of bars: later shades are close to each other
+ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # line styles of memories
 
 
 def plain(text: str, longest: int | None = None) -> str:
-    """A name from a record as it is to be read: a dollar begins no formula, and what cannot be printed is a mark."""
+    """Return a name as plain text: a dollar starts no formula, and a question mark replaces what cannot be printed."""
     if longest is not None and len(text) > longest:
         text = f"{text[: longest - 1]}…"
     return "".join(c if c.isprintable() else "?" for c in text).replace("$", r"\$")
 
 
 def colour(method: str) -> str:
-    """Return a method's colour; that of any method where it is not known here."""
+    """Return a method's colour; the default if it is not loaded."""
     return METHODS.get(method, Method).colour
 
 
-def turns(groups: Sequence[Group]) -> list[int]:
-    """For each group, how many before it have its colour."""
+def repeats(groups: Sequence[Group]) -> list[int]:
+    """Return for each group how many groups before it have the same colour."""
     hues = [colour(g.method) for g in groups]
     return [hues[:i].count(hue) for i, hue in enumerate(hues)]
 
 
 def looks(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Colour and marker of each group; several of one method share its hue, lighter and darker in turn."""
+    """Return colour and marker of each group; groups of one method alternate between lighter and darker shades."""
     return [
-        {"color": _shade(colour(g.method), turn), "marker": MARKERS[turn % len(MARKERS)]}
-        for g, turn in zip(groups, turns(groups), strict=True)
+        {"color": _shade(colour(g.method), n), "marker": MARKERS[n % len(MARKERS)]}
+        for g, n in zip(groups, repeats(groups), strict=True)
     ]
 
 
-def _shade(hue: str, turn: int) -> tuple[float, ...]:
-    """The hue itself, then nearer to white and to black: by a half, by two thirds, ever less."""
-    far = (1 + turn) // 2
-    share, end = far / (far + 1), turn % 2
+def _shade(hue: str, n: int) -> tuple[float, ...]:
+    """Return the hue itself for n = 0, then shades closer to white (odd n) and to black (even n)."""
+    steps = (1 + n) // 2
+    share, end = steps / (steps + 1), n % 2
     return tuple((1 - share) * c + share * end for c in to_rgb(hue))
 
 
-def upon(ground: tuple[float, ...]) -> str:
-    """The colour in which letters are read on a ground: white on dark ones, black on light ones."""
-    return "white" if np.dot(ground, (0.299, 0.587, 0.114)) < 0.6 else "black"
+def text_colour(background: tuple[float, ...]) -> str:
+    """Return white for a dark background and black for a light one."""
+    return "white" if np.dot(background, (0.299, 0.587, 0.114)) < 0.6 else "black"
 
 
-def memory_dashes(group: Group) -> list[tuple[str, Any]]:
-    """Each memory of a group and how its line is drawn."""
+def memory_lines(group: Group) -> list[tuple[str, Any]]:
+    """Return each memory of a group with its line style."""
     return [(m, ANSWERS if m == group.inference else WORKING if m == "working" else FURTHER) for m in group.memories]
 
 
 def line(ax: Axes, x: np.ndarray, seeds: np.ndarray, **look: Any) -> None:
-    """The mean over seeds [S, X], and a band of one standard deviation to either side where there are several."""
-    log = ax.get_yscale() == "log"  # there of the logarithms, or the band could reach below zero
+    """Draw the mean over seeds [S, X], with a band of one standard deviation to either side if there are several."""
+    log = ax.get_yscale() == "log"  # of the logarithms then, or the band could reach below zero
     mean, std = mean_std(np.log10(seeds) if log else seeds)
     middle, low, high = (10**v if log else v for v in (mean, mean - std, mean + std))
     ax.plot(x, middle, **look)
@@ -80,19 +80,19 @@ def line(ax: Axes, x: np.ndarray, seeds: np.ndarray, **look: Any) -> None:
 
 
 def mean_std(seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the first axis; the deviation of a sample, 0 for a single seed."""
+    """Return mean and standard deviation (of a sample) over the first axis; the deviation of a single seed is 0."""
     return seeds.mean(0), seeds.std(0, ddof=1) if len(seeds) > 1 else np.zeros(seeds.shape[1:])
 
 
 def percent_scale(ax: Axes) -> None:
-    """A scale in whole twenties around all that is drawn on it and on the axes that share it."""
+    """Set limits in whole twenties around everything drawn on these axes and on those that share the scale."""
     drawn = [other.dataLim for other in ax.get_shared_y_axes().get_siblings(ax) if other.has_data()]
     low, high = min(d.y0 for d in drawn), max(d.y1 for d in drawn)
     ax.set_ylim(20 * np.floor(max(min(low, 99), 0) / 20), min(20 * np.ceil(max(high, 1) / 20), 101))
 
 
 def legend(figure: Figure, handles: Sequence[Any], title: str | None = None) -> None:
-    """Above the axes, in as many columns as its longest label leaves room for; a figure grows with many rows."""
+    """Put a legend above the axes, in as many columns as fit; a legend of many rows makes the figure taller."""
     room = int(figure.get_figwidth() * 18) - 8  # letters
     for h in handles:
         h.set_label(textwrap.fill(h.get_label(), room))
@@ -103,21 +103,21 @@ def legend(figure: Figure, handles: Sequence[Any], title: str | None = None) -> 
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title, title_fontsize=6)
 
 
-def keys(groups: Sequence[Group]) -> list[Line2D]:
-    """Entries of a legend: a line for each group, then the dashes of memories where a group has several."""
+def legend_lines(groups: Sequence[Group]) -> list[Line2D]:
+    """Return the entries of a legend: a line for each group, then line styles if a group has several memories."""
     lines = [Line2D([], [], label=g.label, **look) for g, look in zip(groups, looks(groups), strict=True)]
     several = [g for g in groups if len(g.memories) > 1]
     named: dict[str, Any] = {}
     for group in several:
-        for memory, dash in memory_dashes(group):
-            named.setdefault(f"{memory.replace('_', '-')} memory", dash)
-    if len(several) < len(groups) and several:  # the others answer with a memory that is dashed for these
+        for memory, line_style in memory_lines(group):
+            named.setdefault(f"{memory.replace('_', '-')} memory", line_style)
+    if len(several) < len(groups) and several:  # the other groups answer with a memory that is dashed for these
         named = {"memory that answers": ANSWERS} | {k: v for k, v in named.items() if v != ANSWERS}
-    return lines + [Line2D([], [], label=name, linestyle=dash, color="0.4") for name, dash in named.items()]
+    return lines + [Line2D([], [], label=name, linestyle=ls, color="0.4") for name, ls in named.items()]
 
 
-def of_seeds(groups: Sequence[Group]) -> str:
-    """What a mean and its spread are of, in words."""
+def seeds_note(groups: Sequence[Group]) -> str:
+    """Return how many seeds the means are over, in words; an empty string for single seeds."""
     counts = {len(g.records) for g in groups}
     if counts == {1}:
         return ""

@@ -1,4 +1,4 @@
-"""A report of runs as one HTML page that needs nothing else: no network, no files beside it."""
+"""A report of runs: one HTML page that works without a network and without other files."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ ENDINGS = (".html", ".htm")
 
 
 def check(path: Path) -> None:
-    """Whether a page may have this name: a slip should not cost a record."""
+    """Raise UsageError unless the name is one of a page: a slip must not overwrite a record."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"cannot write '{path}': give a name that ends in .html")
 
 
 def report(records: Sequence[Record]) -> str:
-    """The page. Equal records give equal pages, in whatever order they come."""
+    """Return the page. Equal records give equal pages, in any order."""
     if not records:
-        raise UsageError("there are no runs to report")
+        raise UsageError("there are no runs to report: give at least one")
     css, js = _own("page.css"), _own("page.js")
-    # The page may run and load only what is in it, so that no name in a record can do more than be read.
+    # The page may run and load only its own parts, so that no name in a record can do harm.
     policy = (
         f"default-src 'none'; img-src data:; style-src {_hash(css)}; script-src {_hash(js)}; "
         "base-uri 'none'; form-action 'none'"
@@ -40,11 +40,11 @@ def report(records: Sequence[Record]) -> str:
 
 
 def write(page: str, path: Path) -> None:
-    """Writes the page, and makes its folder where there is none."""
+    """Write the page, and create its folder if needed."""
     check(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(page.encode("utf-8", "replace"))  # half a surrogate pair in a name is no letter
+        path.write_bytes(page.encode("utf-8", "replace"))  # a name may hold half a surrogate pair
     except OSError as e:
         raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None
 

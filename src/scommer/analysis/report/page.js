@@ -1,6 +1,6 @@
 "use strict";
 
-// Tables: a click on a column's name sorts by it, a second one the other way round; what is missing stays last.
+// Tables: a click on a column's name sorts by it, a second click reverses the order; missing values stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
@@ -28,7 +28,7 @@ function compare(a, b, down) {
   return down ? -order : order;
 }
 
-// Figures: large in a dialog, which Esc closes; the focus returns to where it was.
+// Figures: enlarged in a dialog, which Esc closes; the focus returns to where it was.
 const viewer = document.getElementById("viewer");
 let opener = null;
 for (const button of document.querySelectorAll("button.enlarge")) {
@@ -46,10 +46,10 @@ for (const button of document.querySelectorAll("button.enlarge")) {
 }
 viewer.addEventListener("close", () => opener?.focus());
 viewer.addEventListener("click", (event) => {
-  if (event.target === viewer) viewer.close(); // beside it
+  if (event.target === viewer) viewer.close(); // a click outside
 });
 
-// What is wider than its box can be scrolled by keyboard too; what is not needs no stop.
+// Boxes that scroll take the focus, so that the keyboard can scroll them; others do not.
 const sizes = new ResizeObserver((entries) => {
   for (const { target: box } of entries) {
     if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
@@ -58,7 +58,7 @@ const sizes = new ResizeObserver((entries) => {
 });
 for (const box of document.querySelectorAll(".scroll")) sizes.observe(box);
 
-// Paper cannot be unfolded.
+// Printed pages show all details.
 let folded = [];
 addEventListener("beforeprint", () => {
   folded = [...document.querySelectorAll("details:not([open])")];
