@@ -1,4 +1,4 @@
-"""Made-up records with everything that figures and measures read."""
+"""Made-up records with everything that figures and statistics read."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def made_record(
     tasks: Sequence[Sequence[int]] = ((0, 1), (2, 3), (4, 5)), kind: str = "class-il", classes: int = 6,
     units: int = 7, settings: dict[str, Any] | None = None, arrays: bool = True,
 ) -> Record:  # fmt: skip
-    """A run with random numbers of its own, the same for the same arguments."""
+    """A run with random numbers, which depend on the arguments alone."""
     rng = np.random.default_rng([seed, len(method), buffer or 0, len(tasks)])
     memories = {"scommer": ("working", "long_term"), "cls-er": ("working", "plastic", "stable")}.get(
         method, ("working",)
@@ -64,5 +64,5 @@ def make() -> MakeRecord:
 
 @pytest.fixture
 def call() -> Callable[..., int]:
-    """Runs a command in this process; its exit code."""
+    """A function that runs a command in this process and returns its exit code."""
     return exit_code

@@ -1,4 +1,4 @@
-"""Paired differences against another computation of the interval."""
+"""Paired differences, against another implementation of the interval."""
 
 import math
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_runs_are_paired_by_seed(make):
     ]  # fmt: skip
 
 
-def test_sides_that_differ_in_precision_alone_are_told_apart(make):
+def test_labels_have_the_precision_if_nothing_else_differs(make):
     half, full = [make("er", s) for s in (0, 1)], [make("er", s) for s in (0, 1)]
     assert compare(half, full)[0].labels == ("ER", "ER")
     for r, precision in zip(half + full, ["bf16"] * 2 + ["fp32"] * 2, strict=True):
@@ -55,7 +55,7 @@ def test_sides_that_differ_in_precision_alone_are_told_apart(make):
 
 
 def shifted(record, points):
-    """The same run with so many points more."""
+    """The same run with this many points more."""
     for by_setting in record.scores.values():
         by_setting["class_il"]["accuracy"] += points
     return record
@@ -82,7 +82,7 @@ def test_one_pair_has_no_interval_and_many_need_no_note(make):
     assert comparison_table(apart).rows[0].strong
 
 
-def test_each_stream_is_compared_on_its_own(make):
+def test_each_stream_is_compared_separately(make):
     gcil = {"stream": "gcil-made", "kind": "gcil"}
     found = compare([make("er"), make("er", **gcil), make("er", stream="s-alone")], [make("sgd"), make("sgd", **gcil)])
     assert [c.stream for c in found] == ["gcil-made", "s-made"]
@@ -92,10 +92,13 @@ def test_each_stream_is_compared_on_its_own(make):
     assert unpaired_streams([make("er")], [make("sgd")]) == []
     assert [d.measure for d in found[0].differences] == ["Class-IL nested mean", "Class-IL last", "Class-IL forgetting"]
     (joint,) = compare([make("joint", 0)], [make("er", 0)])
-    assert [d.measure for d in joint.differences] == ["Class-IL accuracy", "Task-IL accuracy"]  # it forgets nothing
+    assert [d.measure for d in joint.differences] == [
+        "Class-IL accuracy",
+        "Task-IL accuracy",
+    ]  # it never forgets
 
 
-def test_precisions_that_differ_are_told(make):
+def test_a_note_names_precisions_that_differ(make):
     a, b = [make("scommer", s) for s in (0, 1)], [make("er", s) for s in (0, 1)]
     for run, precision in zip([*a, *b], ("tf32", "bf16", "bf16", "bf16"), strict=True):
         run.device = replace(run.device, precision=precision)
@@ -105,12 +108,12 @@ def test_precisions_that_differ_are_told(make):
     assert not any("Precisions" in note for note in notes(found))
 
 
-def test_two_settings_of_one_method_are_told_apart(make):
+def test_labels_tell_two_settings_of_one_method_apart(make):
     (found,) = compare([make("er", buffer=50)], [make("er", settings={"lr": 0.2})])
     assert found.labels == ("ER, buffer 50", "ER, buffer 30, lr 0.2")
 
 
-def test_what_cannot_be_compared_is_refused(make):
+def test_runs_that_cannot_be_paired_are_refused(make):
     with pytest.raises(UsageError, match="A mixes settings on s-made \\(ER, buffer 30; ER, buffer 50\\)"):
         compare([make("er"), make("er", buffer=50)], [make("sgd")])
     with pytest.raises(UsageError, match="share no stream: A has s-made, B has s-other"):

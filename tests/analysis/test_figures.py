@@ -1,4 +1,4 @@
-"""Figures: what stands on their axes, that nothing is cut off, and what they say to runs they cannot use."""
+"""Figures: what they draw, that nothing is cut off, and which runs they refuse."""
 
 import re
 from itertools import combinations, pairwise
@@ -25,10 +25,10 @@ def runs(make):
 
 
 def texts(figure):
-    """Everything that is written in a drawn figure."""
+    """Every text of a drawn figure, with its box."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    beyond = set()  # tick labels outside the limits are kept, but not drawn
+    beyond = set()  # tick labels outside the limits exist but are not drawn
     for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
         low, high = sorted(axis.get_view_interval())
         ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
@@ -78,13 +78,13 @@ def test_matrices_are_the_means_over_seeds(runs):
     assert scale.get_ylabel() == "accuracy (%)"
 
 
-def test_numbers_stand_in_cells_only_where_they_can_be_read(make):
+def test_cells_have_numbers_only_if_they_are_readable(make):
     many = {"tasks": tuple((t,) for t in range(20)), "classes": 20}
     assert not figures.draw("matrices", [make("joint", buffer=None, **many)]).axes[0].texts  # 20 in one row
     assert len(figures.draw("matrices", [make("joint", buffer=None)]).axes[0].texts) == 3
 
 
-def test_four_matrices_stand_in_a_square(make):
+def test_four_matrices_form_a_square(make):
     figure = figures.draw("matrices", [make("er"), make("er", buffer=50), make(), make(buffer=50)])
     assert figure.axes[0].get_gridspec().get_geometry() == (2, 2)
 
@@ -95,7 +95,7 @@ def test_codes_shows_activity_and_p_s_in_one_order_of_filters(make):
     activity, p_s, similarity, correlation = figure.axes[:2] + [
         ax for ax in figure.axes if ax.get_title().startswith(("similarity", "correlation"))
     ]
-    order = [4, 5, 0, 1, 2, 3]  # of classes, as they were learned
+    order = [4, 5, 0, 1, 2, 3]  # of classes, in the order of their tasks
     names = [f"class {c}" for c in order]
     for ax in (activity, p_s, similarity):
         assert [t.get_text() for t in ax.get_yticklabels()] == names
@@ -104,14 +104,14 @@ def test_codes_shows_activity_and_p_s_in_one_order_of_filters(make):
     units = [int(np.flatnonzero((p == column[:, None]).all(0))[0]) for column in kept.T]
     assert sorted(units) == list(range(a.shape[1]))
     assert shown == pytest.approx((a / a.max(1, keepdims=True))[:, units])
-    assert np.diff(kept.argmax(0)).min() >= 0  # filters of one class together
+    assert np.diff(kept.argmax(0)).min() >= 0  # filters of one class are together
     unit = a / np.linalg.norm(a, axis=1, keepdims=True)
     assert np.asarray(similarity.images[0].get_array()) == pytest.approx(unit @ unit.T)
     bars = [bar.get_height() for bar in correlation.patches]
     assert bars == pytest.approx([np.corrcoef(a[c], p[c])[0, 1] for c in range(6)])
 
 
-def test_codes_of_many_classes_names_the_most_similar(make):
+def test_codes_of_many_classes_lists_the_most_similar_pairs(make):
     record = make(
         kind="gcil", stream="gcil-made", tasks=(tuple(range(60)), tuple(range(40, 100))), classes=100, units=40
     )
@@ -139,17 +139,17 @@ def test_recency_shows_the_probability_of_each_task(runs):
     assert ax.lines[-1].get_ydata()[0] == pytest.approx(100 / 3)
 
 
-def test_recency_where_classes_come_back_is_by_their_last_task(make):
+def test_recency_counts_a_class_that_comes_back_in_its_last_task(make):
     record = make("er", **GCIL)
     ax = figures.draw("recency", [record]).axes[0]
     p = 100 * record.arrays["class_probability/working"]
     expected = [p[1], p[[2, 3]].mean(), p[[0, 4, 5]].mean()]
     assert [bar.get_height() for bar in ax.patches] == pytest.approx(expected)
-    assert [t.get_text() for t in ax.texts] == ["1", "2", "3"]  # how many classes
+    assert [t.get_text() for t in ax.texts] == ["1", "2", "3"]  # number of classes
     assert ax.lines[-1].get_ydata()[0] == pytest.approx(100 / 6)  # class 6 is in no task
 
 
-def test_stability_sets_the_diagonal_against_the_last_row(runs):
+def test_stability_draws_the_last_row_over_the_diagonal(runs):
     figure = figures.draw("stability", [*runs])
     ax = figure.axes[0]
     (points,) = lines(ax, "er")
@@ -179,7 +179,7 @@ def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make)
     assert not alone.get_xticklabels()
 
 
-def test_scores_has_a_row_for_each_set_and_a_mark_for_each_memory(make):
+def test_scores_has_a_row_for_each_group_and_a_marker_for_each_memory(make):
     runs = [make("er"), *(make(seed=s, settings={"r": 0.4}) for s in range(3)), make(settings={"r": 0.3})]
     figure = figures.draw("scores", runs)
     rows = dict(zip(figure.axes[0].get_yticks(), (t.get_text() for t in figure.axes[0].get_yticklabels()), strict=True))
@@ -192,7 +192,7 @@ def test_scores_has_a_row_for_each_set_and_a_mark_for_each_memory(make):
             assert line.get_xdata()[0] == pytest.approx(np.mean([r.accuracy(memory, setting) for r in of]))
             assert rows[min(rows, key=lambda y: abs(y - line.get_ydata()[0]))] == label
             assert (line.get_markerfacecolor() == "white") == (memory == "working" and label != "ER")
-        assert len({line.get_ydata()[0] for line in ax.lines}) == 5  # no bar lies on another
+        assert len({line.get_ydata()[0] for line in ax.lines}) == 5  # no marker covers another
         widths = [s[1][0] - s[0][0] for c in ax.collections for s in c.get_segments()]
         spread = [2 * np.std([r.accuracy(m, setting) for r in runs[1:4]], ddof=1) for m in ("working", "long_term")]
         assert widths == pytest.approx(spread)
@@ -203,15 +203,15 @@ def test_scores_has_a_row_for_each_set_and_a_mark_for_each_memory(make):
 
 
 @pytest.mark.parametrize("name", ["scores", "tasks", "recency", "stability", "history"])
-def test_long_labels_are_broken_and_not_cut(make, name):
-    """Of runs that differ in one of many settings that were changed."""
+def test_long_labels_are_wrapped_and_not_cut(make, name):
+    """Such labels arise where many settings were changed."""
     many = {f"a_setting_with_a_long_name_{i}": [0.9, 0.9, 0.9] for i in range(5)}
     figure = figures.draw(name, [make("er"), *(make(settings=many | {"r": r}) for r in (0.1, 0.2))])
-    for text, box in texts(figure):  # a warning of the layout is an error
+    for text, box in texts(figure):  # a layout warning would be an error
         assert -1 <= box.x0 < box.x1 <= figure.bbox.width + 1, text
 
 
-# --- look
+# --- style
 
 
 def test_every_method_has_a_colour_of_its_own():
@@ -228,7 +228,7 @@ def test_a_method_that_is_not_loaded_has_its_name_and_the_default_colour(make):
 
 @pytest.mark.parametrize("name", ["scores", "tasks", "recency", "stability", "history", "matrices"])
 @pytest.mark.parametrize("tasks", [3, 20])
-def test_nothing_written_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
+def test_no_text_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
     classes = 2 * tasks
     stream = {"tasks": tuple((2 * t, 2 * t + 1) for t in range(tasks)), "classes": classes}
     runs = [make(m, s, **stream) for m in ("er", "cls-er", "scommer") for s in (0, 1)]
@@ -243,10 +243,10 @@ def test_nothing_written_is_cut_off_or_too_wide_for_a_column(make, name, tasks):
 
 
 @pytest.mark.parametrize("name", ["tasks", "recency", "stability", "history"])
-def test_a_figure_of_many_sets_has_room_for_its_axes(make, name):
+def test_a_figure_of_many_groups_has_room_for_its_axes(make, name):
     runs = [make("scommer", buffer=b, settings={"r": r}) for b in (30, 40, 50) for r in (0.1, 0.2, 0.3, 0.4, 0.5)]
     figure = figures.draw(name, runs)
-    figure.draw_without_rendering()  # a warning here is an error
+    figure.draw_without_rendering()  # a warning would be an error
     key = figure.legends[0].get_window_extent().y0
     for ax in figure.axes:
         box = ax.get_window_extent()
@@ -262,7 +262,7 @@ def test_classes_that_come_back_are_not_counted_twice(make):
     assert ax.patches[2].get_height() == pytest.approx(50)  # a mean over both classes
 
 
-def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(runs, tmp_path):
+def test_equal_records_give_equal_png_svg_and_pdf_files(runs, tmp_path):
     for ending in ("png", "svg", "pdf"):
         paths = [tmp_path / "new" / f"{copy}.{ending}" for copy in "ab"]
         for path in paths:
@@ -274,23 +274,23 @@ def test_figures_are_saved_in_three_kinds_and_equal_records_give_equal_files(run
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     ids = re.findall(r'\bid="([^"]+)"', svg)
     assert len(set(ids)) == len(ids)
-    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)  # each part that is used is there
-    assert not re.search(r"[0-9a-f]{10}[\")]", svg)  # none is named by the last bits of a position
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)  # every reference has a target
+    assert not re.search(r"[0-9a-f]{10}[\")]", svg)  # no id depends on the last bits of a position
     pdf = (tmp_path / "new" / "a.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
-    assert b"/Type3" not in pdf  # which many journals refuse
+    assert b"/Type3" not in pdf  # many journals refuse Type 3 fonts
 
 
-# --- what cannot be drawn
+# --- refused runs
 
 
-def test_runs_that_lack_what_a_figure_needs_are_refused(make):
+def test_runs_without_the_data_of_a_figure_are_refused(make):
     joint = make("joint", buffer=None)
     for name in ("tasks", "stability"):
         with pytest.raises(UsageError, match="all at once"):
             figures.draw(name, [joint])
-        (told,) = figures.left_out(name, [joint, make("er")])
-        assert re.match("JOINT: there is nothing .* all at once", told)
+        (line,) = figures.left_out(name, [joint, make("er")])
+        assert re.match("JOINT: there is nothing .* all at once", line)
         assert labels(figures.draw(name, [joint, make("er")]))[0].startswith("ER")
     assert not figures.left_out("matrices", [joint])
     for name, missing in (("recency", "class_probability/working"), ("history", "loss")):
@@ -315,7 +315,7 @@ def folder(make, tmp_path):
     return tmp_path
 
 
-def test_the_command_draws(folder, tmp_path, monkeypatch, capsys, call):
+def test_the_command_draws_and_says_what_it_left_out(folder, tmp_path, monkeypatch, capsys, call):
     monkeypatch.chdir(tmp_path)
     assert call("figure", "tasks", folder) == 0
     assert capsys.readouterr().out == "tasks: tasks.png\n"
@@ -327,7 +327,7 @@ def test_the_command_draws(folder, tmp_path, monkeypatch, capsys, call):
     assert "left out, ER: s-made-er-30-seed0 learned no P_s" in capsys.readouterr().out
 
 
-def test_the_command_says_where_there_are_too_many_sets(make, tmp_path, monkeypatch, capsys, call):
+def test_the_command_warns_of_too_many_groups(make, tmp_path, monkeypatch, capsys, call):
     monkeypatch.chdir(tmp_path)
     for n in range(13):
         (run := tmp_path / "runs" / str(n)).mkdir(parents=True)
@@ -350,7 +350,7 @@ def test_the_command_says_where_there_are_too_many_sets(make, tmp_path, monkeypa
         (["compare", ".", "."], "A mixes settings on s-made (ER; SCoMMER): choose one with a pattern or a condition"),
     ],
 )
-def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message, call):
+def test_an_error_is_one_line(folder, monkeypatch, capsys, arguments, message, call):
     monkeypatch.chdir(folder)
     assert call(*arguments) == 2
     out = capsys.readouterr()
@@ -375,14 +375,14 @@ def test_the_help_lists_every_figure(capsys, monkeypatch, call):
     assert "{figures}" not in shown
 
 
-def test_show_tells_the_measures(folder, capsys, call):
+def test_show_prints_the_statistics(folder, capsys, call):
     assert call("show", folder / "scommer-0") == 0
     out = capsys.readouterr().out
     assert "ECE (%)" in out
     assert "long_term: most forgotten classes (%)" in out
 
 
-def test_names_of_classes_are_neither_formulas_nor_without_end(make):
+def test_names_of_classes_are_plain_text_of_limited_length(make):
     record = make()
     record.stream.classes[:3] = [r"$\frac{$", "a\x00b", "so long a name that it would leave no room for a figure"]
     figure = figures.draw("codes", [record])

@@ -1,4 +1,4 @@
-"""Measures against computations of another kind: by hand, pair by pair, or by another library."""
+"""Statistics against independent computations: by hand, pair by pair, or by another library."""
 
 from itertools import combinations
 from pathlib import Path
@@ -30,10 +30,10 @@ def test_a_class_that_comes_back_counts_by_its_last_appearance():
     p = np.array([0.5, 0.2, 0.1, 0.05, 0.15])
     assert measures.last_seen([[0, 1], [1, 2], [0]], 5).tolist() == [2, 1, 1, -1, -1]
     assert measures.recency_bias(p, [[0, 1], [1, 2], [0]]) == pytest.approx(0.5 / 0.15)  # 3 and 4 were never seen
-    assert np.isnan(measures.recency_bias(p, [[0, 1]]))  # there is nothing earlier
+    assert np.isnan(measures.recency_bias(p, [[0, 1]]))  # no task is earlier
 
 
-def test_calibration_error_is_that_of_the_single_predictions():
+def test_calibration_error_equals_that_of_the_single_predictions():
     confidence, hit = RNG.uniform(0.1, 1, 400), RNG.random(400) < 0.4
     bins = np.zeros((15, 3))
     for c, h in zip(confidence, hit, strict=True):
@@ -55,7 +55,7 @@ def test_similarity_is_the_cosine():
 
 
 @pytest.mark.parametrize("tasks", [[[0, 1], [2, 3], [4, 5]], [[0, 1, 2], [2, 3], [0, 4, 3]]], ids=["apart", "gcil"])
-def test_overlap_is_the_mean_over_pairs_that_met_and_that_did_not(tasks):
+def test_overlap_is_the_mean_over_pairs_that_shared_a_task_and_that_did_not(tasks):
     a = RNG.integers(0, 20, (7, 9))
     met, apart = [], []
     for c, d in combinations(sorted({c for t in tasks for c in t}), 2):  # class 6 is in no task
@@ -70,7 +70,7 @@ def test_overlap_of_a_single_task_has_no_pairs_between():
     assert np.isnan(between)
 
 
-def test_correlation_is_pearsons_over_units_of_each_class():
+def test_correlation_is_pearsons_r_over_the_units_of_each_class():
     a, p = RNG.integers(0, 50, (4, 30)).astype(np.int32), RNG.random((4, 30)).astype(np.float16)
     found = measures.code_correlation(a, p)
     assert found == pytest.approx([pearsonr(a[c], p[c].astype(float)).statistic for c in range(4)])
@@ -78,7 +78,7 @@ def test_correlation_is_pearsons_over_units_of_each_class():
     assert np.isnan(measures.code_correlation(a, p)[1])
 
 
-def test_the_share_of_forgetting_by_hand():
+def test_the_share_of_forgetting():
     accuracy = np.array([[90.0, 40.0, 0.0, 10.0], [60.0, 70.0, 0.0, 20.0], [50.0, 60.0, 95.0, 30.0]])
     assert measures.forgotten(accuracy).tolist() == [40, 10, 0, 0]  # the last two gained
     assert measures.share_of_forgetting(accuracy).tolist() == [80, 20, 0, 0]
@@ -96,12 +96,12 @@ def test_the_measures_of_a_real_run():
     assert set(measures.measures(record, "long_term/working")) == {"recency bias", "ECE (%)"}  # no activity of its own
 
 
-def test_a_record_tells_what_it_can(make):
+def test_runs_without_the_data_lack_the_statistic(make):
     assert measures.measures(make(arrays=False), "working") == {}
     assert measure_table(groups([make(arrays=False)])) is None
     assert forgotten_table(groups([make(arrays=False)])) is None
     joint = measures.measures(make("joint"), "working")
-    assert "recency bias" not in joint  # nothing is last
+    assert "recency bias" not in joint  # no task is the last
     assert joint["ECE (%)"] > 0
     assert forgotten_table(groups([make("joint")])) is None
     assert "r with P_s" not in measures.measures(make("er"), "working")
@@ -112,7 +112,7 @@ def by_column(table):
     return {column.name: [row.cells[i].text for row in table.rows] for i, column in enumerate(table.columns)}
 
 
-def test_the_tables_show_the_measures(make):
+def test_tables_show_the_statistics(make):
     record = make()
     columns = by_column(measure_table(groups([record])))
     assert columns["memory"] == ["working", "long_term"]
@@ -127,13 +127,13 @@ def test_the_tables_show_the_measures(make):
     assert worst["best"] == [f"{a[:-1, c].max():.1f}" for c in np.argsort(-lost)[:2]]
 
 
-def test_a_class_that_was_not_tested_lost_nothing():
+def test_a_class_without_test_images_lost_nothing():
     a = np.array([[90.0, np.nan, 10.0], [40.0, np.nan, 30.0], [60.0, np.nan, 20.0]])
     assert measures.forgotten(a).tolist() == [30.0, 0.0, 10.0]
     assert measures.share_of_forgetting(a).tolist() == [75.0, 0.0, 25.0]
 
 
-def test_what_is_missing_is_named(make):
+def test_errors_name_the_missing_array(make):
     with pytest.raises(UsageError, match=r"holds no 'loss': it has no arrays\.npz"):
         measures.array(make(arrays=False), "loss")
     with pytest.raises(UsageError, match="holds no 'p_h/9'"):

@@ -1,4 +1,4 @@
-"""The page of `scommer report`: its numbers from the records anew, and that no record can make it do anything."""
+"""The page of `scommer report`: its numbers recomputed from the records, and that no record can inject code."""
 
 import json
 import os
@@ -35,7 +35,7 @@ RUNS = [
     *(ROOT / "results").glob("gcil-uniform-scommer-200-seed[01]-*"),
 ]
 VOID = {"meta", "link", "img", "br"}
-VILE = [
+HOSTILE = [
     "<script>alert(1)</script>",
     "\"'><img src=x onerror=alert(1)>",
     "</style>&amp;{{ 7*7 }}",
@@ -45,7 +45,7 @@ VILE = [
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, the text of some, and tables by the id of their caption."""
+    """Tags with their attributes, texts by tag, and tables by the id of their caption."""
 
     def __init__(self, text):
         super().__init__()
@@ -67,7 +67,7 @@ class Page(HTMLParser):
             self.row.append(["", attributes.get("data-value")])
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag  # nothing is left open or closed twice
+        assert self.open.pop() == tag  # every tag is closed once
         if tag == "tr":
             self.table.append([tuple(cell) for cell in self.row])
 
@@ -78,7 +78,7 @@ class Page(HTMLParser):
             self.row[-1][0] += data
 
     def rows(self, key):
-        """Of a table, each a dict from column to (text, what it is sorted by)."""
+        """The rows of a table, each a dict from column to (text, sort value)."""
         (head, *rest) = self.tables[key]
         return [dict(zip([text for text, _ in head], row, strict=True)) for row in rest]
 
@@ -89,7 +89,7 @@ def page():
 
 
 def raw(pattern):
-    """Records as they lie in files, without our reading of them."""
+    """Records as plain JSON and arrays, without our own reader."""
     found = []
     for folder in sorted(path for path in RUNS if path.match(pattern)):
         with np.load(folder / "arrays.npz") as arrays:
@@ -115,7 +115,7 @@ SETS = {  # by section and label
 
 
 def from_matrix(r, untrained):
-    """Accuracy, forgetting and transfer as the paper's field defines them, without arrays."""
+    """Accuracy, forgetting and transfer by their definitions, without arrays."""
     last, n = len(r) - 1, len(r) - 1
     return {
         "accuracy": statistics.fmean(r[last]),
@@ -126,7 +126,7 @@ def from_matrix(r, untrained):
     }
 
 
-def test_every_score_is_that_of_the_matrices(page):
+def test_every_score_follows_from_the_matrices(page):
     checked = 0
     for (section, label), pattern in SETS.items():
         runs = raw(pattern)
@@ -151,7 +151,7 @@ def test_every_score_is_that_of_the_matrices(page):
 
 
 def measured(record, arrays, memory):
-    """The measures from their definitions, class by class."""
+    """The statistics by their definitions, class by class."""
     p, tasks = arrays[f"class_probability/{memory}"], record["stream"]["tasks"]
     last = {c: t for t, members in enumerate(tasks) for c in members}
     recent, earlier = ([p[c] for c in last if (last[c] == len(tasks) - 1) == now] for now in (True, False))
@@ -173,7 +173,7 @@ def measured(record, arrays, memory):
     return found
 
 
-def test_every_measure_is_that_of_the_arrays(page):
+def test_every_statistic_follows_from_the_arrays(page):
     for (section, label), pattern in SETS.items():
         runs = raw(pattern)
         rows = [row for row in page.rows(f"{section}-measures") if row["method"][0] == label]
@@ -217,7 +217,7 @@ def test_the_most_forgotten_classes_lost_most(page):
             assert float(row["share of all lost"][1]) == pytest.approx(share.mean())
 
 
-def test_the_summary_and_the_single_runs_are_those_of_the_memory_that_answers(page):
+def test_the_summary_and_the_runs_show_the_memory_that_answers(page):
     summary = {(row["stream"][0], row["method"][0]): row for row in page.rows("summary-table")}
     assert len(summary) == len(SETS)
     for (section, label), pattern in SETS.items():
@@ -230,8 +230,8 @@ def test_the_summary_and_the_single_runs_are_those_of_the_memory_that_answers(pa
         for (r, _), end in zip(runs, ends, strict=True):
             assert each[r["name"]]["Class-IL"][0] == f"{end:.2f}"
             assert each[r["name"]]["seed"][0] == str(r["experiment"]["seed"])
-    told = r"SCoMMER, buffer 50 \([\d.]+ ± [\d.]+ % over 3 seeds\) has the highest mean Class-IL accuracy, ahead of"
-    assert any(re.search(told, text) for text in page.texts["p"])
+    leader = r"SCoMMER, buffer 50 \([\d.]+ ± [\d.]+ % over 3 seeds\) has the highest mean Class-IL accuracy, ahead of"
+    assert any(re.search(leader, text) for text in page.texts["p"])
 
 
 def test_matrices_are_means_over_seeds(page):
@@ -244,20 +244,20 @@ def test_matrices_are_means_over_seeds(page):
 # --- settings and how to reproduce
 
 
-def test_settings_are_told_as_those_that_differ_and_those_that_are_shared(page):
+def test_settings_are_split_into_differing_partial_and_shared(page):
     differ = {row["setting"][0]: [text for text, _ in list(row.values())[1:]] for row in page.rows("s2-differences")}
     assert differ == {"method": ["ER"] * 2 + ["SCoMMER"] * 2, "buffer": ["30", "50"] * 2}
     partial = {row["setting"][0]: row for row in page.rows("s2-partial")}
     assert (partial["alpha"]["ER, buffer 30"][0], partial["alpha"]["SCoMMER, buffer 50"][0]) == ("–", "0.97")
     shared = {row["setting"][0]: row["value"][0] for row in page.rows("s2-shared")}
-    told = set(differ) | set(partial) | set(shared)
+    shown = set(differ) | set(partial) | set(shared)
     for r, _ in raw("s-digits-*"):
-        assert set(r["settings"]) <= told
+        assert set(r["settings"]) <= shown
         assert all(shared[k] == written(v) for k, v in r["settings"].items() if k in shared)
 
 
 def asked(command):
-    """The experiments that our own command line reads from a command."""
+    """The experiments that our command line parses from a command."""
     words = shlex.split(command)
     assert words[:2] == ["scommer", "run"]
     run = get_command(app).commands["run"]
@@ -269,16 +269,16 @@ def asked(command):
     return e, given
 
 
-def test_the_commands_ask_for_exactly_these_runs(page):
+def test_the_commands_repeat_exactly_these_runs(page):
     commands = page.texts["code"]
     digits = [e for c in commands if c.startswith("scommer run s-digits") for e in asked(c)[0]]
-    names = {prepare(e).name for e in digits}  # a name holds a hash of all settings and of the stream
+    names = {prepare(e).name for e in digits}  # a name contains a hash of all settings and the stream
     assert names == {r["name"] for r, _ in raw("s-digits-*")}
     (gcil,) = (c for c in commands if "gcil-uniform" in c)
     assert gcil == "scommer run gcil-uniform --method scommer --buffer 200 --seeds 0 1 --device cuda --precision bf16"
 
 
-def test_a_command_sets_what_is_not_in_the_preset(make):
+def test_a_command_sets_the_changes_to_the_preset(make):
     settings = as_dict(*presets.resolve("s-digits", "er", 50, "official"))
     changed = settings | {"lr": 0.05, "std": [0.5], "width": 8, "network": "mlp", "flip": True}
     record = make("er", 3, stream="s-digits", buffer=50, settings=changed)
@@ -292,15 +292,15 @@ def test_a_command_sets_what_is_not_in_the_preset(make):
     assert any("scored on held-out training images" in text for text in page.texts["strong"])
 
 
-def test_a_stream_of_ones_own_is_not_taken_for_another_of_its_name(make):
+def test_a_users_stream_is_not_mistaken_for_a_preset_of_the_same_name(make):
     record = make("er", stream="s-digits", buffer=50)
     assert any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
-    record.experiment = replace(record.experiment, given={})  # as of a stream that is no preset's
+    record.experiment = replace(record.experiment, given={})  # as for a stream without presets
     assert not any(c.startswith("scommer run s-digits") for c in Page(report([record])).texts["code"])
 
 
-def test_what_computed_a_run_is_told(page):
-    facts = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))  # the last of each name: those of s-digits
+def test_code_device_and_versions_are_shown(page):
+    facts = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))  # the last of each name, those of s-digits, win
     (r, _) = raw("s-digits-er-30-seed0-*")[0]
     assert facts["commit"] == r["code"]["commit"]
     assert facts["torch"] == r["versions"]["torch"]
@@ -310,7 +310,7 @@ def test_what_computed_a_run_is_told(page):
     assert times[r["name"]]["finished"][0] == r["times"]["finished"]
 
 
-def test_runs_of_several_commits_are_told_apart(make):
+def test_runs_of_several_commits_are_marked(make):
     one, other = make("er"), make("er", 1)
     one.code, other.code = replace(one.code, commit="a" * 40), replace(one.code, commit="b" * 40, dirty=True)
     page = Page(report([one, other]))
@@ -325,7 +325,7 @@ def images(page):
     return [a for tag, a in page.tags if tag == "img" and a.get("src")]
 
 
-def test_every_figure_is_there_and_is_an_image_on_its_own(page):
+def test_every_figure_is_a_self_contained_image(page):
     shown = Counter(a["class"].split()[0] for tag, a in page.tags if tag == "figure")
     assert shown == {"scores": 1, "tasks": 2, "history": 2, "recency": 2, "stability": 2, "matrices": 2, "codes": 3}
     for image in images(page):
@@ -338,7 +338,7 @@ def test_every_figure_is_there_and_is_an_image_on_its_own(page):
         assert len(image["alt"]) > 20
 
 
-def test_what_a_run_cannot_show_is_said(make):
+def test_the_page_says_what_figures_do_not_show(make):
     page = Page(report([make("joint", buffer=None), make("er", arrays=False), make("cls-er")]))
     figures = [a["class"].split()[0] for tag, a in page.tags if tag == "figure"]
     assert figures == ["scores", "tasks", "history", "recency", "stability", "matrices"]
@@ -351,7 +351,7 @@ def test_what_a_run_cannot_show_is_said(make):
         assert any(text.startswith(line) for text in said), line
 
 
-def test_many_large_figures_are_left_out(make):
+def test_only_some_large_figures_are_drawn(make):
     text = report([make(settings={"lr": 0.1 * i}) for i in range(1, 7)])
     page = Page(text)
     assert sum(a.get("class", "").startswith("codes") for tag, a in page.tags if tag == "figure") == 4
@@ -359,7 +359,7 @@ def test_many_large_figures_are_left_out(make):
     assert len(text) < 3_000_000
 
 
-def test_of_too_many_sets_the_unchanged_are_drawn_and_long_tables_are_folded(make):
+def test_with_too_many_groups_presets_are_drawn_and_long_tables_are_folded(make):
     runs = [make("er"), *(make(settings={"r": r / 20}) for r in range(1, 17))]
     for r in runs:
         r.experiment = replace(r.experiment, given={"r": r.settings["r"]} if r.settings.get("r", 0.5) != 0.5 else {})
@@ -380,7 +380,7 @@ def test_of_too_many_sets_the_unchanged_are_drawn_and_long_tables_are_folded(mak
 # --- the page
 
 
-def test_nothing_outside_the_page_is_asked_for(page):
+def test_the_page_loads_nothing_else(page):
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster", "background"):
             assert attributes.get(name, "#").startswith(("#", "data:")), (tag, name)
@@ -392,7 +392,7 @@ def test_nothing_outside_the_page_is_asked_for(page):
     assert "unsafe" not in policy
 
 
-def test_ids_are_unique_and_what_points_to_one_finds_it(page):
+def test_ids_are_unique_and_references_have_targets(page):
     ids = Counter(a["id"] for _, a in page.tags if "id" in a)
     assert max(ids.values()) == 1
     assert {a["href"][1:] for tag, a in page.tags if tag == "a"} <= set(ids)
@@ -400,30 +400,32 @@ def test_ids_are_unique_and_what_points_to_one_finds_it(page):
 
 
 @pytest.fixture
-def vile(make):
-    """Records in which every name is an attack."""
+def hostile(make):
+    """Records in which every name tries to inject code."""
     runs = []
     for method, seed in (("scommer", 0), ("scommer", 1), ("er", 0)):
-        r = make(method, seed, stream=VILE[0], settings={"note": VILE[1], "own": VILE[2] if method == "er" else "x"})
-        r.stream.classes[:] = [*VILE, "class_5"]
-        r.name = f"{VILE[1]}-{method}-{seed}"
-        r.device = DeviceFacts(name=VILE[2], precision=VILE[0], type=VILE[1])
-        r.code, r.versions[VILE[1]] = replace(r.code, commit=VILE[0]), VILE[2]
-        r.times = replace(r.times, finished=VILE[1])
+        r = make(
+            method, seed, stream=HOSTILE[0], settings={"note": HOSTILE[1], "own": HOSTILE[2] if method == "er" else "x"}
+        )
+        r.stream.classes[:] = [*HOSTILE, "class_5"]
+        r.name = f"{HOSTILE[1]}-{method}-{seed}"
+        r.device = DeviceFacts(name=HOSTILE[2], precision=HOSTILE[0], type=HOSTILE[1])
+        r.code, r.versions[HOSTILE[1]] = replace(r.code, commit=HOSTILE[0]), HOSTILE[2]
+        r.times = replace(r.times, finished=HOSTILE[1])
         runs.append(r)
     return runs
 
 
-def test_names_are_only_ever_text(vile, make):
-    page, tame = Page(report(vile)), Page(report([make("scommer"), make("scommer", 1), make("er")]))
+def test_names_are_always_escaped(hostile, make):
+    page, tame = Page(report(hostile)), Page(report([make("scommer"), make("scommer", 1), make("er")]))
     kinds, usual = (Counter(tag for tag, _ in p.tags) for p in (page, tame))
     for tag in ("script", "style", "img", "iframe", "link", "meta", "form", "dialog"):
         assert kinds[tag] == usual[tag], tag
     assert not any(name.startswith("on") or name == "style" for _, a in page.tags for name in a)
-    assert page.texts["h2"][1] == VILE[0]
-    assert {row["class"][0] for row in page.rows("s1-forgotten")} <= {*VILE, "class_5"}
+    assert page.texts["h2"][1] == HOSTILE[0]
+    assert {row["class"][0] for row in page.rows("s1-forgotten")} <= {*HOSTILE, "class_5"}
     (er,) = (cell for label, cell in page.rows("s1-differences")[-1].items() if label.startswith("ER"))
-    assert VILE[2] in er[0]
+    assert HOSTILE[2] in er[0]
     assert len(images(page)) == len(images(tame))
     for image in images(page):
         ElementTree.fromstring(b64decode(image["src"].split(",", 1)[1]))
@@ -434,7 +436,7 @@ def test_equal_records_give_equal_pages_in_any_order(make):
     assert report(runs) == report(runs[::-1])
 
 
-def test_another_process_makes_the_same_page(tmp_path):
+def test_another_process_writes_the_same_page(tmp_path):
     run = next((ROOT / "docs" / "records").glob("s-digits-scommer-30-seed0-*"))
     environment = os.environ | {"PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
     command = [sys.executable, "-m", "scommer", "report", run, "-o", tmp_path / "page.html"]
@@ -442,7 +444,7 @@ def test_another_process_makes_the_same_page(tmp_path):
     assert (tmp_path / "page.html").read_text() == report([Record.load(run)])
 
 
-def test_two_orders_of_one_stream_are_two_parts(make):
+def test_two_orders_of_one_stream_are_two_sections(make):
     page = Page(report([make("er"), make("er", tasks=((4, 5), (0, 1), (2, 3)))]))
     assert len(page.texts["h2"]) == 3
     assert page.texts["h2"][1] != page.texts["h2"][2]
@@ -458,7 +460,7 @@ def folder(make, tmp_path):
     return tmp_path
 
 
-def test_the_command_writes_a_page_and_its_folder(folder, monkeypatch, capsys, call):
+def test_the_command_writes_the_page_and_its_folder(folder, monkeypatch, capsys, call):
     monkeypatch.chdir(folder)
     assert call("report", "runs", "-o", "new/deep/r.html") == 0
     assert capsys.readouterr().out == "report of 1 run: new/deep/r.html\n"
@@ -475,7 +477,7 @@ def test_the_command_writes_a_page_and_its_folder(folder, monkeypatch, capsys, c
         (["runs", "-o", "taken.html"], "cannot write 'taken.html': Is a directory"),
     ],
 )
-def test_wrong_input_is_one_line(folder, monkeypatch, capsys, arguments, message, call):
+def test_an_error_is_one_line(folder, monkeypatch, capsys, arguments, message, call):
     monkeypatch.chdir(folder)
     for made in ("empty", "taken.html"):
         Path(made).mkdir()

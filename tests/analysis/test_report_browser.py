@@ -1,4 +1,4 @@
-"""The page of `scommer report` in a real browser: sorting, enlarging, widths, colours, paper."""
+"""The page of `scommer report` in a real browser: sorting, enlarging, widths, colours and print."""
 
 import json
 import os
@@ -22,7 +22,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-VILE = "\"'><img src=x onerror=console.error(1)><script>console.error(2)</script>"
+HOSTILE = "\"'><img src=x onerror=console.error(1)><script>console.error(2)</script>"
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,10 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(make, tmp_path_factory):
-    """A page of three methods, one without replay, with a class name that attacks."""
+    """A page of three methods, one without replay, with a class name that tries to inject code."""
     runs = [make("sgd", buffer=None), make("er"), *(make("scommer", s) for s in range(3))]
     for r in runs:
-        r.stream.classes[0] = VILE
+        r.stream.classes[0] = HOSTILE
     path = tmp_path_factory.mktemp("page") / "report.html"
     write(report(runs), path)
     return path.as_uri()
@@ -51,11 +51,11 @@ def address(make, tmp_path_factory):
 
 @pytest.fixture
 def browser(driver, address):
-    """The page, opened anew on a wide screen."""
+    """The page, freshly opened on a wide screen."""
     screen(driver, 1280, 900)
     media(driver)
     for kind in ("browser", "performance"):
-        driver.get_log(kind)  # forgets what was before
+        driver.get_log(kind)  # discards earlier entries
     driver.get(address)
     return driver
 
@@ -75,7 +75,7 @@ def table(driver, caption):
 
 
 def column(grid, name):
-    """What stands in a column, from top to bottom."""
+    """The head of a column and its texts, from top to bottom."""
     heads = grid.find_elements(By.CSS_SELECTOR, "thead th")
     (at,) = (i for i, head in enumerate(heads) if head.text.strip().startswith(name))
     cells = [
@@ -103,7 +103,7 @@ def test_a_click_sorts_up_and_then_down(browser):
     assert sorted(column(grid, "accuracy")[1]) == sorted(before)  # no row is lost
 
 
-def test_the_keyboard_sorts_too_and_only_one_column_is_marked(browser):
+def test_the_keyboard_sorts_and_only_one_column_is_marked(browser):
     grid = table(browser, "s1-scores")
     column(grid, "forgetting")[0].find_element(By.TAG_NAME, "button").click()
     button = column(grid, "accuracy")[0].find_element(By.TAG_NAME, "button")
@@ -116,7 +116,7 @@ def test_the_keyboard_sorts_too_and_only_one_column_is_marked(browser):
     assert browser.switch_to.active_element == button
 
 
-def test_what_is_missing_stays_last(browser):
+def test_missing_values_stay_last(browser):
     grid = table(browser, "s1-measures")
     for _ in range(2):
         head, _ = column(grid, "r with P_s")
@@ -126,14 +126,14 @@ def test_what_is_missing_stays_last(browser):
         assert set(texts[-texts.count("–") :]) == {"–"}
 
 
-def test_words_are_sorted_as_words(browser):
+def test_text_is_sorted_alphabetically(browser):
     grid = table(browser, "summary-table")
     column(grid, "method")[0].find_element(By.TAG_NAME, "button").click()
     assert column(grid, "method")[1] == ["ER", "SCoMMER", "SGD"]
 
 
 @pytest.mark.parametrize("way", ["click", "keyboard"])
-def test_a_figure_enlarges_and_escape_gives_the_focus_back(browser, way):
+def test_a_figure_enlarges_and_escape_returns_the_focus(browser, way):
     button = browser.find_elements(By.CSS_SELECTOR, "button.enlarge")[1]
     dialog = browser.find_element(By.ID, "viewer")
     small = button.find_element(By.TAG_NAME, "img").rect
@@ -153,7 +153,7 @@ def test_a_figure_enlarges_and_escape_gives_the_focus_back(browser, way):
     assert browser.switch_to.active_element == button
 
 
-def test_the_button_of_the_dialog_closes_it(browser):
+def test_the_close_button_closes_the_dialog(browser):
     button = browser.find_element(By.CSS_SELECTOR, "button.enlarge")
     button.click()
     browser.find_element(By.CSS_SELECTOR, "#viewer button").click()
@@ -161,7 +161,7 @@ def test_the_button_of_the_dialog_closes_it(browser):
     assert browser.switch_to.active_element == button
 
 
-def test_what_is_tall_is_as_wide_as_the_dialog_and_scrolls_there(browser):
+def test_a_tall_figure_is_as_wide_as_the_dialog_and_scrolls(browser):
     browser.find_element(By.CSS_SELECTOR, "figure.matrices button.enlarge").click()
     stage = browser.find_element(By.CSS_SELECTOR, "#viewer .stage")
     assert stage.find_element(By.TAG_NAME, "img").size["width"] == browser.execute_script(
@@ -181,7 +181,7 @@ def test_every_figure_is_drawn(browser):
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
-def test_the_page_is_as_wide_as_the_screen_and_wide_tables_scroll_in_their_box(browser, width):
+def test_the_page_fits_the_screen_and_wide_tables_scroll(browser, width):
     screen(browser, width, 740)
     browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
     wide, inner = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
@@ -193,9 +193,11 @@ def test_the_page_is_as_wide_as_the_screen_and_wide_tables_scroll_in_their_box(b
         assert box.get_attribute("tabindex") == "0"  # the keyboard can scroll it
 
 
-def test_names_from_records_do_nothing_and_nothing_is_asked_of_the_network(browser):
+def test_names_run_no_code_and_the_page_makes_no_requests(browser):
     browser.find_element(By.CSS_SELECTOR, "button.enlarge").click()
-    assert VILE in browser.find_element(By.ID, "s1-forgotten").find_element(By.XPATH, "..").get_attribute("textContent")
+    assert HOSTILE in browser.find_element(By.ID, "s1-forgotten").find_element(By.XPATH, "..").get_attribute(
+        "textContent"
+    )
     assert browser.execute_script("return document.scripts.length") == 1
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
@@ -213,7 +215,7 @@ def brightness(driver, selector, what):
     return sum(channels) / 3
 
 
-def test_dark_and_light_follow_the_system_and_figures_stay_on_light_paper(browser):
+def test_colours_follow_the_system_and_figures_stay_on_light_ground(browser):
     for scheme in ("light", "dark"):
         media(browser, scheme=scheme)
         ground, ink = brightness(browser, "body", "backgroundColor"), brightness(browser, "body", "color")
@@ -221,7 +223,7 @@ def test_dark_and_light_follow_the_system_and_figures_stay_on_light_paper(browse
         assert brightness(browser, ".enlarge", "backgroundColor") > 200
 
 
-def test_paper_shows_everything_but_the_controls(browser):
+def test_print_shows_all_details_and_no_controls(browser):
     arrow = "return getComputedStyle(document.querySelector('th button'), '::after').display"
     assert browser.execute_script(arrow) != "none"
     assert browser.find_element(By.TAG_NAME, "nav").is_displayed()
@@ -239,6 +241,6 @@ def test_paper_shows_everything_but_the_controls(browser):
 
 def test_it_prints(browser):
     drawn = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
-    browser.execute_async_script(drawn)  # what was never on the screen prints as a blank page
+    browser.execute_async_script(drawn)  # a page that was never on the screen prints blank
     printed = browser.print_page()
     assert len(printed) > 10_000

@@ -1,4 +1,4 @@
-"""The published streams of GCIL, drawn again: what they depend on, and what every draw has in common."""
+"""The published streams of GCIL: what they depend on, and what all of them have in common."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def same(a: Stream, b: Stream) -> list[bool]:
     return [torch.equal(x.train, y.train) for x, y in zip(a.tasks, b.tasks, strict=True)]
 
 
-def test_an_image_comes_once_and_classes_are_those_of_its_images(data: Dataset) -> None:
+def test_an_image_appears_once_and_a_task_has_the_classes_of_its_images(data: Dataset) -> None:
     for draws in range(3):
         stream = drawn(data, draws)
         everything = torch.cat([task.train for task in stream.tasks])
@@ -39,11 +39,11 @@ def test_an_image_comes_once_and_classes_are_those_of_its_images(data: Dataset) 
             assert set(data.test_labels[task.test].tolist()) == seen
 
 
-def test_without_replay_nothing_else_matters(data: Dataset) -> None:
+def test_without_replay_the_stream_does_not_depend_on_training(data: Dataset) -> None:
     assert all(same(drawn(data, 0), drawn(data, 0, epochs=9, buffer=50)))
 
 
-def test_with_replay_all_but_the_first_task_depends_on_it(data: Dataset) -> None:
+def test_with_replay_all_tasks_but_the_first_depend_on_training(data: Dataset) -> None:
     base = drawn(data, 1)
     for other in (drawn(data, 0), drawn(data, 2), drawn(data, 1, epochs=4), drawn(data, 1, buffer=30)):
         first, *later = same(base, other)
@@ -52,8 +52,8 @@ def test_with_replay_all_but_the_first_task_depends_on_it(data: Dataset) -> None
     assert all(same(base, drawn(data, 1)))
 
 
-def test_training_draws_one_by_one() -> None:
-    """A batch of slots at once leaves the generator where draws one after the other leave it."""
+def test_drawing_slots_at_once_equals_drawing_them_one_by_one() -> None:
+    """Both leave the generator in the same state."""
     one, all_at_once = np.random.RandomState(3), np.random.RandomState(3)
     offered = 0
     for _ in range(7):

@@ -1,4 +1,4 @@
-"""A table is filled run by run, over several sittings."""
+"""The runs of a table: which are missing, which run together, and over several sittings."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ CPU = RunOptions(device="cpu")
 
 @pytest.fixture
 def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of three cells on the digits, two of them drawn from the same runs."""
+    """A small table on the digits, whose two columns share their runs."""
     rows = [
         {"method": "sgd", "settings": QUICK, "values": [[20.0, 1.0], [75.0, 1.0]]},
         {"method": "er", "buffer": 20, "settings": QUICK, "values": [[80.0, 1.0], [95.0, 1.0]]},
@@ -35,7 +35,7 @@ def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "paper_numbers", lambda: numbers)
 
 
-def test_the_papers_tables_need_these_runs() -> None:
+def test_the_number_of_runs_that_each_table_needs() -> None:
     """Counted by hand from the tables: cells of a stream share a run."""
     assert {t: len(tables.experiments(t, [0, 1, 2])) for t in tables.TABLES} == {
         "main": 3 * 4 * (2 + 4 + 4),  # four streams; JOINT and SGD, four methods with each buffer
@@ -47,7 +47,7 @@ def test_the_papers_tables_need_these_runs() -> None:
 
 
 @pytest.mark.usefixtures("small_table")
-def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
+def test_only_missing_runs_are_run(tmp_path: Path) -> None:
     run(Experiment("s-digits", "sgd", seed=1, settings=QUICK), out=tmp_path)
     todo = wanted("main", [0, 1], tmp_path)
     assert [(w.experiment.method, w.experiment.seed, w.done) for w in todo] == [
@@ -71,7 +71,7 @@ def test_missing_runs_are_run_and_done_ones_are_not(tmp_path: Path) -> None:
     assert pace(tmp_path / "nothing", here) is None
 
 
-def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp_path: Path) -> None:
+def test_the_pace_is_that_of_this_device_or_of_the_one_with_most_runs(tmp_path: Path) -> None:
     for i, (device, seconds) in enumerate((("slow", 8.0), ("fast", 1.0), ("fast", 3.0))):
         record = run(Experiment("s-digits", "sgd", settings=QUICK))
         record.device = replace(record.device, name=device)
@@ -92,7 +92,7 @@ def test_the_pace_is_of_the_device_that_is_here_or_of_the_one_with_most_runs(tmp
 
 
 @pytest.mark.usefixtures("small_table")
-def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_sitting_that_ends_saves_and_the_next_resumes(tmp_path: Path) -> None:
     todo = wanted("main", [0], tmp_path)
     said: list[str] = []
     assert run_missing(todo, tmp_path, replace(CPU, minutes=0.0005), say=said.append) == 0
@@ -103,9 +103,9 @@ def test_a_sitting_that_is_over_saves_and_the_next_goes_on(tmp_path: Path) -> No
     saved = [json.loads(path.read_text())["saved"] for path in tmp_path.rglob("progress.json")]
     assert sorted(44 - w.left for w in begun) == sorted(saved)
     assert max(saved) > 0
-    told = next(tmp_path.rglob("progress.json"))
+    progress = next(tmp_path.rglob("progress.json"))
     for content, left in (('{"saved": 30}', 14), ("{", 44), ("[]", 44), ('{"saved": "?"}', 44), ("{}", 44)):
-        told.write_text(content)  # damaged, it counts as nothing saved: the checkpoint itself is what is taken up
+        progress.write_text(content)  # damaged, it counts as nothing saved; the run still resumes from its checkpoint
         assert left in [w.left for w in wanted("main", [0], tmp_path)]
     assert run_missing(begun, tmp_path, CPU) == 2
     alone = run(Experiment("s-digits", "er", 20, settings=QUICK))
@@ -128,33 +128,33 @@ def test_a_part_of_a_table_can_be_chosen(tmp_path: Path) -> None:
     for part in ({"methods": ["der++"]}, {"streams": ["s-cifar10"]}):
         with pytest.raises(UsageError, match="for this part of the table"):
             chosen(**part)
-    with pytest.raises(UsageError, match="'200': known: 20, none"):  # a near number is no hint
+    with pytest.raises(UsageError, match="'200': known: 20, none"):  # a similar number is no suggestion
         chosen(buffers=[200])
 
 
 def made(*lengths: tuple[int, int]) -> list[Wanted]:
-    """Runs of so many steps with so many left, told apart by their seeds."""
+    """Runs of these steps, total and left, with different seeds."""
     return [Wanted(Experiment("s-digits", seed=i), left == 0, n, left) for i, (n, left) in enumerate(lengths)]
 
 
 @pytest.mark.parametrize(
     ("lengths", "together", "expected"),
     [
-        # as in the main table: 78,000 and 78,100, 30,350 and 30,550 are as good as equal
+        # as in the main table: 78,000 and 78,100, 30,350 and 30,550 count as equal
         ([(78000, 78000), (30350, 30350), (78100, 78100), (30550, 30550)], 2, [[0, 2], [1, 3]]),
-        ([(78, 78), (30, 30), (30, 30), (78, 0), (30, 30), (78, 78)], 3, [[0, 5, 1], [2, 4]]),  # no place stays empty
-        ([(78, 78), (78, 78), (78, 40), (30, 30), (78, 40)], 2, [[2, 4], [0, 1], [3]]),  # what was begun comes first
-        ([(78, 78), (78, 30), (30, 30)], 2, [[1, 2], [0]]),  # by what is left, not by what it was
+        ([(78, 78), (30, 30), (30, 30), (78, 0), (30, 30), (78, 78)], 3, [[0, 5, 1], [2, 4]]),  # no place stays free
+        ([(78, 78), (78, 78), (78, 40), (30, 30), (78, 40)], 2, [[2, 4], [0, 1], [3]]),  # started runs come first
+        ([(78, 78), (78, 30), (30, 30)], 2, [[1, 2], [0]]),  # by the steps left, not the total
         ([(78, 0), (30, 0)], 2, []),
     ],
 )
-def test_runs_of_about_equal_length_go_side_by_side(
+def test_runs_of_about_equal_length_run_together(
     lengths: list[tuple[int, int]], together: int, expected: list[list[int]]
 ) -> None:
     assert [[w.experiment.seed for w in cohort] for cohort in cohorts(made(*lengths), together)] == expected
 
 
-def test_cohorts_are_what_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_cohort_runs_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     longer = {**QUICK, "epochs": 2}
     rows = [
         {"method": m, "buffer": 20, "settings": s, "values": [[20.0]]} for m in ("er", "der++") for s in (QUICK, longer)
@@ -172,16 +172,14 @@ def test_cohorts_are_what_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert Begun.seen == [(44, 2), (88, 2)]
 
 
-def test_time_is_up_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_run_that_is_out_of_time_resumes(tmp_path: Path) -> None:
     with pytest.raises(TimeUp, match="run the same command to resume"):
         run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path, minutes=0.0005)
     assert list(tmp_path.rglob("checkpoint-*"))
     assert run(Experiment("s-digits", "sgd", settings=QUICK), out=tmp_path).times.steps == 44
 
 
-def test_a_run_that_fails_alone_does_not_keep_the_next_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_fails_does_not_stop_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"method": "sgd", "settings": {**QUICK, "lr": 1e30}, "values": [[20.0, 1.0]]},
         {"method": "sgd", "settings": QUICK, "values": [[20.0, 1.0]]},

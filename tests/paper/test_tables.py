@@ -1,4 +1,4 @@
-"""The paper's tables: its numbers against its source, ours against a hand computation."""
+"""The paper's tables: its numbers against its source, ours against numbers worked out by hand."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ from scommer.runs.experiment import Experiment
 from scommer.runs.record import Record
 from scommer.runs.settings import as_dict
 
-SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "scommer.tex"  # the paper, beside the repository
+SOURCE = Path(__file__).parents[3] / "shared" / "paper" / "scommer.tex"  # the paper, next to the repository
 
 
 def record(stream: str, method: str, buffer: int | None, seed: int, accuracy: float, **settings: Any) -> Record:
@@ -45,10 +45,10 @@ def forms(rows: list[tables.Entry]) -> tuple[str, str, str, str]:
 
 
 @pytest.mark.parametrize("label", ["tab:all-datasets", "tab:wm", "tab:abl", "tab:hyperparam"])
-def test_the_numbers_are_those_of_the_paper(label: str) -> None:
-    """Every number of the table's source, in its order."""
+def test_the_numbers_equal_the_papers(label: str) -> None:
+    """Every number of the table's source, in order."""
     if not SOURCE.exists():
-        pytest.skip("the paper's source is not beside the repository")
+        pytest.skip("the paper's source is not next to the repository")
     text = SOURCE.read_text()
     start = text.index(f"\\label{{{label}}}")
     body = text[start : text.index(r"\end{tabular}", start)]
@@ -62,13 +62,13 @@ def test_the_numbers_are_those_of_the_paper(label: str) -> None:
     assert ours == found
 
 
-def test_a_mean_over_runs_of_several_precisions_is_told() -> None:
+def test_a_note_names_means_over_several_precisions() -> None:
     runs = [record("s-cifar10", "scommer", 200, seed, 67.0) for seed in range(3)]
     for run, precision in zip(runs, ("bf16", "tf32", "bf16"), strict=True):
         run.device = replace(run.device, precision=precision)
-    told = "runs of several precisions: scommer, 200 on s-cifar10 (bf16, tf32)"
-    assert tables.paper_table("main", tables.entries("main", runs)).notes[-1] == told
-    assert told not in tables.paper_table("main", tables.entries("main", runs[::2])).notes
+    note = "runs of several precisions: scommer, 200 on s-cifar10 (bf16, tf32)"
+    assert tables.paper_table("main", tables.entries("main", runs)).notes[-1] == note
+    assert note not in tables.paper_table("main", tables.entries("main", runs[::2])).notes
 
 
 def test_ours_is_the_mean_and_deviation_over_seeds() -> None:
@@ -145,8 +145,8 @@ def test_settings_that_an_older_run_lacks_count_with_their_default(monkeypatch: 
     assert not tables.is_done(same, [older])
 
 
-def test_the_differences_of_the_variants_are_all_there_one_by_one() -> None:
-    """Each row changes one setting of `official` to what `paper` has; the published numbers are those of Table 1."""
+def test_variants_has_a_row_for_each_difference_between_text_and_code() -> None:
+    """Each row changes one setting of `official` to that of `paper`; the published numbers are those of Table 1."""
     official, paper = (presets.settings("s-cifar10", "scommer", 200, v) for v in ("official", "paper"))
     table = tables.paper_numbers()["variants"]
     changes = {row["label"]: row["settings"] for row in table["rows"] if "settings" in row}
@@ -161,7 +161,7 @@ def test_the_differences_of_the_variants_are_all_there_one_by_one() -> None:
     assert [row["values"] for row in table["rows"] if "values" in row] == [main["values"][:4]] * 2
 
 
-def test_runs_of_the_text_read_literally_belong_to_their_row_alone() -> None:
+def test_runs_of_the_variant_paper_belong_only_to_their_row() -> None:
     literal = record("s-cifar10", "scommer", 200, 0, 60.0)
     literal.experiment = replace(literal.experiment, variant="paper")
     literal.settings.update(as_dict(*presets.resolve("s-cifar10", "scommer", 200, "paper")))
@@ -176,8 +176,8 @@ def test_runs_of_the_text_read_literally_belong_to_their_row_alone() -> None:
     assert done == {("paper",), ("official", "pi_h")}
 
 
-def test_cls_er_stands_beside_what_its_authors_report_too() -> None:
-    """S-CIFAR100 only: elsewhere the paper gives what they report."""
+def test_cls_er_has_the_numbers_of_its_authors_too() -> None:
+    """S-CIFAR100 only: elsewhere the paper's numbers are those of the authors."""
     rows = tables.entries("main", [record("s-cifar100", "cls-er", 200, 0, 44.0)])
     theirs = [(e.row, e.stream, e.setting, e.paper, e.paper_std) for e in rows if e.authors]
     assert theirs == [
@@ -198,13 +198,13 @@ def test_cls_er_stands_beside_what_its_authors_report_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["memories", "sensitivity"])
-def test_latex_has_underscores_only_where_it_can_read_them(name: str) -> None:
+def test_latex_escapes_underscores(name: str) -> None:
     text = as_latex(tables.paper_table(name, tables.entries(name, [])))
     assert r"long\_term" in text
     assert "_" not in text.replace(r"\_", "").replace(r"$\pi_s$", "")
 
 
-def test_every_form_tells_the_same() -> None:
+def test_every_form_has_the_same_numbers() -> None:
     runs = [record("s-cifar10", "scommer", 200, s, a) for s, a in enumerate((67.0, 67.5))]
     rows = tables.entries("main", runs)
     terminal, markdown, latex, plain = forms(rows)
