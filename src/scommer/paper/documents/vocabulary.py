@@ -11,7 +11,7 @@ from typing import Any
 from scipy.stats import t as student
 
 from scommer.analysis.groups import groups
-from scommer.analysis.selection import load_records
+from scommer.analysis.selection import load_records, settings_of
 from scommer.analysis.table import as_markdown
 from scommer.errors import UsageError
 from scommer.paper import tables
@@ -149,7 +149,7 @@ class Bench:
 
 
 def _is_of(record: Record, wanted: dict[str, Any], settings: dict[str, Any]) -> bool:
-    return wanted.items() <= vars(record.experiment).items() and record.settings == settings
+    return wanted.items() <= vars(record.experiment).items() and settings_of(record) == settings
 
 
 def _by_seed(records: Iterable[Record]) -> Runs:
