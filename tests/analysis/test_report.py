@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from scommer.analysis.report import report
 from scommer.analysis.selection import load_records as load
-from scommer.cli import _spread, app
+from scommer.cli import app
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment, prepare
 from scommer.runs.facts import DeviceFacts
@@ -261,7 +261,7 @@ def asked(command):
     words = shlex.split(command)
     assert words[:2] == ["scommer", "run"]
     run = get_command(app).commands["run"]
-    given = run.make_context("run", _spread(words[2:])).params
+    given = run.make_context("run", words[2:]).params
     overrides = dict(parse(s) for s in given["settings"] or [])
     seeds = given["seeds"] or [given["seed"]]
     e = [Experiment(given["stream"], given["method"], given["buffer"], s, given["variant"], given["validation"],

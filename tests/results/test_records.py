@@ -16,7 +16,7 @@ from scommer.methods import METHODS
 from scommer.paper.documents.runs import paired
 from scommer.paper.documents.vocabulary import Vocabulary
 from scommer.paper.gcil_as_published import gcil_as_published
-from scommer.runs.presets import preset
+from scommer.runs.presets import settings
 
 ROOT = Path(__file__).parents[2]
 OF_THE_PAPER = ("sgd", "joint", "er", "der++", "cls-er", "scommer")
@@ -27,7 +27,7 @@ def by_seed(method: str, memory: str) -> dict[int, float]:
     found: dict[int, float] = {}
     for path in (ROOT / "results").glob(f"s-cifar10-{method}-200-seed*/record.json"):
         r = json.loads(path.read_text())
-        held = preset("s-cifar10", method, 200)
+        held = settings("s-cifar10", method, 200)
         if r["experiment"]["variant"] == "official" and r["settings"] == r["settings"] | {
             name: value for name, value in held.items() if name in r["settings"]
         }:
@@ -75,7 +75,7 @@ def test_the_last_tasks_of_the_published_streams_follow_from_their_draws(cifar: 
     for kind, methods in kept.items():
         for method, sizes in methods.items():
             for buffer, size in zip((200, 500), sizes, strict=True):
-                epochs = preset(f"gcil-{kind}", method, buffer)["epochs"]
+                epochs = settings(f"gcil-{kind}", method, buffer)["epochs"]
                 key = kind, METHODS[method].draws, buffer, epochs
                 if key not in drawn:  # CLS-ER draws as ER does
                     stream = gcil_as_published(data, kind, draws=METHODS[method].draws, buffer=buffer, epochs=epochs)
