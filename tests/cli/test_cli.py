@@ -143,7 +143,7 @@ def test_streams_made_by_a_function_are_listed(
 ) -> None:
     monkeypatch.setitem(STREAMS, "s-own", ("digits", lambda data, validation, name: class_il(data, 5, name=name)))
     assert re.search(r"s-own +│ digits +│ – ", call(capsys, "list")[1])
-    assert "There are no presets for it" in call(capsys, "list", "s-own", "-m", "er")[1]
+    assert "s-own has no presets" in call(capsys, "list", "s-own", "-m", "er")[1]
 
 
 def test_different_settings_have_different_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -318,17 +318,15 @@ def test_reproduce_lists_what_a_table_needs(
         capsys, "reproduce", "ablation", "--seeds", "0", "1", "--runs", results, "--data", root, "--dry-run"
     )
     assert code == 0, err
-    to_go = (
-        "1 of 10 runs are done; 9 to go, 702,000 steps, about 14:19 at 1.2 ms a step on NVIDIA H200"  # 9 · 572.94 s / 6
-    )
-    assert to_go in " ".join(out.split())
+    minutes = "about 14:19 at 1.2 ms per step on NVIDIA H200"  # 9 · 572.94 s / 6
+    assert f"1 of 10 runs are done; 9 to go, 702,000 steps, {minutes}" in " ".join(out.split())
     part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
     code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")
     assert "0 of 3 runs are done; 3 to go, 234,000 steps" in out
     nowhere = ["--data", str(tmp_path / "nowhere")]
     code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, *nowhere, "--dry-run")
     assert code == 0  # to list them takes no data
-    assert "0 of 3 runs are done; 3 to go; their steps are counted where the data is" in " ".join(out.split())
+    assert "0 of 3 runs are done; 3 to go; download the data to count their steps" in " ".join(out.split())
     assert call(capsys, "reproduce", "ablation", *part, "--runs", results, *nowhere)[0] == 2
     code, _, err = call(capsys, "reproduce", "ablation", "--method", "sgd", "--dry-run")
     assert code == 2

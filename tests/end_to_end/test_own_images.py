@@ -93,7 +93,7 @@ def test_files_are_not_given_to_what_has_learned_something_else(digits: Path, tm
     files = sorted(digits.rglob("*.png"))[:40]
     images = np.stack([np.asarray(Image.open(f)) for f in files]) / 255
     for name, given, words in (
-        ("vectors", images.reshape(40, -1), "has learned vectors"),
+        ("vectors", images.reshape(40, -1), "vectors"),
         ("standardised", (images - images.mean()) / images.std() + 0.5, "another scale"),
         ("from -0.2 to 1", 1 - 1.2 * images, "another scale"),
         ("bytes up to 16", (16 * images).astype(np.uint8), "another scale"),

@@ -1,4 +1,4 @@
-"""The command line: thin. Each command looks things up, calls the package, and prints."""
+"""The command line. Each command is thin: it looks things up, calls the package and prints."""
 
 import re
 import sys
@@ -22,9 +22,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="""Neural networks that learn task after task without forgetting.
 
-    Try `scommer demo` first: it learns ten digits two at a time, with and without forgetting, in about a minute.""",
+    Try `scommer demo` first: it learns ten digits, two at a time, with and without forgetting, in about a minute.""",
+    epilog="Exit code 1: a run failed. Exit code 2: invalid input. Exit code 130: stopped, everything is saved.",
 )
-data_app = typer.Typer(no_args_is_help=True, help="Data sets: where they are, and getting them.")
+data_app = typer.Typer(no_args_is_help=True, help="Download data sets, and show where they are.")
 app.add_typer(data_app, name="data")
 COMMANDS: tuple[Callable[..., None], ...] = (
     train.run, predict.predict, train.demo, train.reproduce, inspect.show, inspect.table,
@@ -39,38 +40,38 @@ for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
 
 
 def main() -> None:
-    """Runs a command; what a user can mend is one line on stderr, never a traceback."""
-    warnings.showwarning = _warn
+    """Run a command. An error is one line on stderr and an exit code, never a traceback."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except ScommerError as e:
-        _complain(str(e))
+        _print_error(str(e))
         sys.exit(e.exit_code)
-    except RuntimeError as e:  # torch has no error of its own for it on a CPU
+    except RuntimeError as e:  # on a CPU, torch has no class of its own for this error
         if not re.search("out of memory|allocate memory", str(e)):
             raise
-        _complain("out of memory: a smaller network, batch or buffer needs less, and so do fewer seeds at once")
+        _print_error("out of memory: use a smaller network, batch or buffer, or fewer seeds at once")
         sys.exit(1)
     except KeyboardInterrupt:
-        _complain("stopped")
+        _print_error("stopped")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     Console(stderr=True, highlight=False).print(f"scommer: {message}", markup=False, soft_wrap=True)
 
 
-_show = warnings.showwarning
+_python_showwarning = warnings.showwarning
 
 
-def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Our own warnings as one line, others as Python shows them."""
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Show our own warnings as one line, others as Python does."""
     if issubclass(category, RunWarning):
-        _complain(f"warning: {message}")
+        _print_error(f"warning: {message}")
     else:
-        _show(message, category, *where, **more)
+        _python_showwarning(message, category, *where, **more)
 
 
 def _version(wanted: bool) -> None:

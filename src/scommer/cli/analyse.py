@@ -35,7 +35,7 @@ def figure(
 
     {figures}
 
-    Conditions choose among runs, as in runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
+    Conditions choose among runs, as in runs@buffer=200 or runs@preset: see `scommer compare --help`.
     """
     from scommer.analysis import figures
     from scommer.analysis.groups import groups
@@ -50,25 +50,25 @@ def figure(
         console.print(f"{n} sets can hardly be told apart: choose among them, or see figure scores", soft_wrap=True)
     for line in figures.left_out(name, records):
         console.print(f"left out, {line}", soft_wrap=True)
-    _tell_of_unfinished(runs)
+    _print_unfinished(runs)
 
 
 def compare(
     a: Annotated[
         Path,
         typer.Argument(
-            metavar="A", help="Runs: a folder, or a pattern in quotes, with or without conditions.", show_default=False
+            metavar="A", help="Runs: a folder or a pattern in quotes, with or without conditions.", show_default=False
         ),
     ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="What it is compared with.", show_default=False)],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Runs to compare them with.", show_default=False)],
 ) -> None:
-    """Set the runs of A against those of B, paired by stream and seed.
+    """Compare the runs of A with those of B, paired by stream and seed.
 
-    The interval is Student's, 95 %, for the mean of the paired differences; where it leaves out 0 the row is bold and
-    has a star.
+    The interval is Student's 95 % interval of the mean paired difference. If it excludes 0, the row is bold and has a
+    star.
 
-    Conditions choose among runs, which must meet them all; they name a setting, or stream, method, buffer, seed,
-    variant, validation or precision; @preset are runs with nothing set beside the preset. Such as:
+    Conditions choose the runs that meet all of them. They name a setting, or stream, method, buffer, seed, variant,
+    validation or precision; @preset chooses the runs without changes to their preset. For example:
 
     * scommer compare runs@method=scommer@buffer=200 runs@method=er@buffer=200
     * scommer compare runs@preset runs@r=0.4
@@ -84,7 +84,7 @@ def compare(
             console.print(note, soft_wrap=True)
     for note in comparison.unpaired_streams(ours, theirs):
         console.print(note, soft_wrap=True)
-    _tell_of_unfinished([a, b])
+    _print_unfinished([a, b])
 
 
 def report(
@@ -96,9 +96,9 @@ def report(
 ) -> None:
     """Write a report of finished runs as one HTML page that works offline.
 
-    Results with mean ± deviation over seeds, settings and how they differ, every figure that the runs allow, and the
-    commands that make the runs again. Runs may be of several streams; conditions choose among them, as in
-    runs@buffer=200 or runs@preset: `scommer compare --help` tells more.
+    It has results with mean ± standard deviation over seeds, settings and how they differ, all figures that the runs
+    allow, and the commands that repeat the runs. Runs may be of several streams; conditions choose among them, as in
+    runs@buffer=200 or runs@preset: see `scommer compare --help`.
     """
     from scommer.analysis import report as reports
     from scommer.analysis.selection import load_records
@@ -108,12 +108,12 @@ def report(
     page = reports.report(records)
     reports.write(page, out)
     console.print(f"report of {len(records)} run{'s' if len(records) > 1 else ''}: {out}", soft_wrap=True)
-    _tell_of_unfinished(runs)
+    _print_unfinished(runs)
 
 
-def _tell_of_unfinished(runs: Sequence[Path]) -> None:
+def _print_unfinished(runs: Sequence[Path]) -> None:
     from scommer.analysis.selection import unfinished
 
     if begun := unfinished(runs):
         which = f"{begun[0].name} is" if len(begun) == 1 else f"{len(begun)} runs are"
-        console.print(f"{which} not finished and left out: scommer show tells how far", soft_wrap=True)
+        console.print(f"{which} not finished and left out: see scommer show", soft_wrap=True)

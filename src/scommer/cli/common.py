@@ -14,16 +14,18 @@ from scommer.errors import UsageError
 console = Console(highlight=False, markup=False)  # a name may have brackets
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder of the data sets (default: $SCOMMER_DATA, then the user's cache)."),
+    typer.Option("--data", help="Folder of the data sets (default: $SCOMMER_DATA, or else the user's cache)."),
 ]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="cpu, cuda or cuda:1 (default: a GPU where there is one).")
+    str | None, typer.Option("--device", help="cpu, cuda or cuda:1 (default: a GPU if there is one).")
 ]
 PrecisionOption = Annotated[
     str | None,
-    typer.Option("--precision", help="Of convolutions: bf16, tf32 or fp32 (default: bf16 on a GPU, fp32 on a CPU)."),
+    typer.Option(
+        "--precision", help="Precision of convolutions: bf16, tf32 or fp32 (default: bf16 on a GPU, fp32 on a CPU)."
+    ),
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder in which each run gets a folder of its own.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; each run has a folder in it.")]
 
 # --- lists of numbers: 0 1 2, 0,1,2 or 0-2
 

@@ -1,4 +1,4 @@
-"""The commands for data sets: where they are, and getting them."""
+"""The commands for data sets: get and where."""
 
 from typing import Annotated
 
@@ -8,10 +8,10 @@ from scommer.cli.common import DataOption, console
 
 
 def get(
-    name: Annotated[str, typer.Argument(help="cifar10 or cifar100", show_default=False)],
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.", show_default=False)],
     data: DataOption = None,
 ) -> None:
-    """Download a data set, resuming where a download broke off; checked and unpacked safely."""
+    """Download a data set, check it and unpack it. An interrupted download is resumed."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     from scommer.data import data_root

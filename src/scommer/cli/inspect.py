@@ -1,4 +1,4 @@
-"""The commands that look: list, show, table, results and bench."""
+"""The commands that show something: list, show, table, results and bench."""
 
 import json
 from pathlib import Path
@@ -19,16 +19,12 @@ RESULTS = Path("results")
 
 
 def list_(
-    stream: Annotated[
-        str | None, typer.Argument(help="Show this stream's presets and every setting.", show_default=False)
-    ] = None,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Only this method's.")] = None,
-    buffer: Annotated[
-        int | None, typer.Option("--buffer", "-b", help="Presets for this buffer.  [default: 200]")
-    ] = None,
+    stream: Annotated[str | None, typer.Argument(help="Show all settings for this stream.", show_default=False)] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Only for this method.")] = None,
+    buffer: Annotated[int | None, typer.Option("--buffer", "-b", help="For this buffer.  [default: 200]")] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="official or paper.  [default: official]")] = None,
 ) -> None:
-    """List streams, methods and presets; with a STREAM, its settings."""
+    """List streams, methods and presets, or all settings for one stream."""
     from inspect import signature
 
     from scommer.analysis.table import MISSING, Table, as_rich, row, text_columns
@@ -41,7 +37,7 @@ def list_(
         check_name("method", method, METHODS)
     given = {"--method": method, "--buffer": buffer, "--variant": variant}
     if stream is None and (asked := " ".join(f"{name} {value}" for name, value in given.items() if value is not None)):
-        raise UsageError(f"settings are of a stream: name one, as in `scommer list s-cifar10 {asked}`")
+        raise UsageError(f"settings depend on the stream: name one, as in `scommer list s-cifar10 {asked}`")
     if stream is not None:
         check_name("stream", stream, STREAMS)
         buffer, variant = 200 if buffer is None else buffer, variant or "official"
@@ -49,7 +45,7 @@ def list_(
             made, training = presets.resolve(stream, name, buffer, variant)
             console.print(_settings(f"{stream}, {name}, buffer {buffer}, {variant}", as_dict(made, training)))
         if not presets.has(stream):
-            console.print("There are no presets for it: network, mean, std, warmup and alpha follow its images.")
+            console.print(f"{stream} has no presets: network, mean, std, warmup and alpha follow its images.")
         return
     streams = []
     for name, (source, make) in STREAMS.items():
@@ -80,15 +76,15 @@ def show(
     run_folder: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run's folder, finished or running; or a folder of runs.", show_default=False
+            metavar="RUN", help="Folder of a run, finished or not, or a folder of runs.", show_default=False
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as it is.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as JSON.")] = False,
 ) -> None:
-    """Show a run: its result when finished, how far it is when not. Of several, a line for each.
+    """Show a run: its results if it is finished, its progress if not. Of several runs, show a line for each.
 
-    Several are those below a folder, or chosen by a pattern in quotes or conditions, as in runs@method=er:
-    `scommer compare --help` tells more.
+    Several runs are those below a folder, or those chosen by a pattern in quotes or by conditions, as in
+    runs@method=er: see `scommer compare --help`.
     """
     from scommer.analysis.summary import all_tables
     from scommer.analysis.table import as_rich
@@ -100,11 +96,11 @@ def show(
         try:
             _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
         except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to go on") from None
+            raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to resume") from None
         return
     if not (run_folder / "record.json").exists() and (several := _several(run_folder)):
         if as_json:
-            raise UsageError(f"{run_folder} is no single run: name one for its record")
+            raise UsageError(f"{run_folder} has several runs: name one for --json")
         console.print(as_rich(several))
         return
     record = Record.load(run_folder)
@@ -127,7 +123,7 @@ def show(
 
 
 def _several(runs: Path) -> "Table | None":
-    """A line for each of the runs that are meant, and for those among them that are not finished; None for none."""
+    """Return a table with a line for each of these runs, finished or not; None if there are none."""
     from scommer.analysis.selection import changes, load_records, places, unfinished
     from scommer.analysis.summary import SETTINGS
     from scommer.analysis.table import MISSING, Table, number, number_columns, row, text_columns
@@ -183,14 +179,14 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
 
 def table(
     name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity or variants.", show_default=False)],
-    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = RESULTS,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
     form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
-    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers for which there is no run yet.")] = False,
+    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers without a run.")] = False,
 ) -> None:
-    """Set our runs beside a table of the paper.
+    """Compare our runs with a table of the paper.
 
-    Ours is the mean ± standard deviation over seeds. A star marks a mean further from the paper's than two of its
-    standard deviations (where it gives any) and, where there are several seeds, than two of our own.
+    Ours is the mean ± standard deviation over seeds. A star marks a mean that is more than two standard deviations
+    from the paper's: by the paper's deviation, if given, and by ours, if there are several seeds.
     """
     from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
     from scommer.paper import tables
@@ -209,7 +205,7 @@ def table(
 
 
 def results(
-    runs: Annotated[Path, typer.Option("--runs", help="Folder below which the runs lie.")] = RESULTS,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
 ) -> None:
     """Print all results as one Markdown document.
 
@@ -225,7 +221,7 @@ def results(
 
 
 def _records(runs: Path) -> "list[Record]":
-    """The runs of a folder, pattern or condition; none where the usual folder has none yet."""
+    """Return the runs of a folder, pattern or condition; none if the default folder has none."""
     from scommer.analysis.selection import load_records
     from scommer.runs.record import find
 
@@ -233,12 +229,12 @@ def _records(runs: Path) -> "list[Record]":
 
 
 def bench(
-    method: Annotated[str, typer.Option("--method", "-m", help="Whose step.")] = "scommer",
+    method: Annotated[str, typer.Option("--method", "-m", help="Method whose step is timed.")] = "scommer",
     network: Annotated[
         str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
     ] = None,
     classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to time for each row.")] = 50,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of steps to time for each row.")] = 50,
     cohorts: Annotated[
         list[int] | None,
         numbers_option("--cohorts", "Learners side by side; one is always timed.  [default: 1 2 4 8]"),
@@ -246,11 +242,11 @@ def bench(
     device: DeviceOption = None,
     precision: PrecisionOption = None,
     levers: Annotated[
-        bool, typer.Option("--levers", help="On a GPU, also leave out in turn each thing that makes a step fast.")
+        bool, typer.Option("--levers", help="On a GPU, also time a step without each of its optimisations.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time a training step here: alone, side by side, and against its bare convolutions."""
+    """Time a training step on this machine: alone, side by side, and compared with its convolutions alone."""
     from dataclasses import asdict
 
     from scommer.analysis.table import Table, as_rich, number, number_columns, row, text_columns

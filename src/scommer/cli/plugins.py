@@ -17,7 +17,7 @@ from scommer.errors import UsageError
 PluginOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--plugin", metavar="FILE.py", help="Load the methods, networks and streams of a script; may be repeated."
+        "--plugin", metavar="FILE.py", help="Script that registers methods, networks or streams; may be repeated."
     ),
 ]
 

@@ -19,16 +19,18 @@ def run(
     stream: Annotated[
         str,
         typer.Argument(
-            help="What to learn: see `scommer list`; or a folder that has a folder of images for each class.",
+            help="A stream from `scommer list`, or a folder with one folder of images for each class.",
             show_default=False,
         ),
     ],
-    method: Annotated[str, typer.Option("--method", "-m", help="How to learn it.")] = "scommer",
-    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 200,
+    method: Annotated[str, typer.Option("--method", "-m", help="A method from `scommer list`.")] = "scommer",
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Number of examples in episodic memory.")] = 200,
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", "-s", help="Of the initial weights and all draws; the stream stays the same.  [default: 0]"
+            "--seed",
+            "-s",
+            help="Seed of the initial weights and all random draws, but not of the stream.  [default: 0]",
         ),
     ] = None,
     seeds: Annotated[
@@ -38,59 +40,63 @@ def run(
         str, typer.Option("--variant", help="official: as published; paper: the text read literally.")
     ] = "official",
     epochs: Annotated[
-        int | None, typer.Option("--epochs", help="Passes over each task (default: the preset's).")
+        int | None, typer.Option("--epochs", help="Epochs for each task (default: from the preset).")
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Override a hyperparameter; may be repeated. `scommer list s-cifar10` shows them.",
+            help="Override a setting; may be repeated. `scommer list s-cifar10` shows all settings.",
         ),
     ] = None,
     validation: Annotated[
         float,
         typer.Option(
             "--validation",
-            help="Hold out this share of the training images and score on it, not on the test images.",
+            help="Hold out this fraction of the training images, and score on it instead of the test images.",
         ),
     ] = 0.0,
     tasks: Annotated[
         int | None,
-        typer.Option("--tasks", help="Of a folder of images: tasks to split its classes into (default: half as many)."),
+        typer.Option("--tasks", help="For a folder of images: number of tasks (default: two classes for each)."),
     ] = None,
     size: Annotated[
-        int | None, typer.Option("--size", help="Of a folder of images: pixels to scale them to, cropped to a square.")
+        int | None,
+        typer.Option("--size", help="For a folder of images: crop them to squares, scaled to this many pixels."),
     ] = None,
     out: OutOption = Path("runs"),
     data: DataOption = None,
     device: DeviceOption = None,
     save_weights: Annotated[
-        bool, typer.Option("--save-weights", help="Keep the final weights as weights.safetensors.")
+        bool, typer.Option("--save-weights", help="Keep the final weights, in weights.safetensors.")
     ] = False,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Begin anew, even if it is finished or half done; leave this out to go on."),
+        typer.Option("--fresh", help="Start over, even if the run is finished or half done; leave this out to resume."),
     ] = False,
     precision: PrecisionOption = None,
     no_capture: Annotated[
-        bool, typer.Option("--no-capture", help="On a GPU, launch kernels one by one, not each step as one CUDA graph.")
+        bool,
+        typer.Option(
+            "--no-capture", help="On a GPU, launch kernels one by one instead of each step as one CUDA graph."
+        ),
     ] = False,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Save and stop after this long; the same command goes on.")
+        float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
     ] = None,
     log: Annotated[
-        str | None, typer.Option("--log", help="Curves while it runs: tensorboard, wandb or mlflow (optional extras).")
+        str | None, typer.Option("--log", help="Log curves with tensorboard, wandb or mlflow (optional extras).")
     ] = None,
     checkpoint_seconds: Annotated[
-        float, typer.Option("--checkpoint-seconds", help="At most this long between checkpoints.")
+        float, typer.Option("--checkpoint-seconds", help="Longest time between checkpoints.")
     ] = 300.0,
 ) -> None:
-    """Learn a stream and leave a record.
+    """Learn a stream and write a record.
 
-    The same command takes up a stopped run where it was, and shows a finished one.
+    The same command resumes a stopped run and shows a finished one.
 
-    Such as:
+    For example:
 
     - `scommer run s-digits --method er --buffer 50`
 
@@ -122,15 +128,15 @@ def run(
         raise UsageError("give --seed or --seeds, not both")
     learned: str | Stream = stream
     if stream not in STREAMS and ("/" in stream or stream == "~" or Path(stream).is_dir()):
-        learned, validation = _of_folder(Path(stream), tasks, size, validation), 0.0
+        learned, validation = _folder_stream(Path(stream), tasks, size, validation), 0.0
     elif tasks is not None or size is not None:
-        raise UsageError("--tasks and --size are for a folder of images")
+        raise UsageError("--tasks and --size are for a folder of images: leave them out for a stream by name")
     wanted = [Experiment(learned, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
     failure = None
     try:
         with _stoppable():
             records = runner.run_together(wanted, options)
-    except runner.Failed as e:  # those that did not fail are shown
+    except runner.Failed as e:  # the others are shown first
         records, failure = e.records, e
     records = list({r.name: r for r in records}.values())
     for record in records:
@@ -143,8 +149,8 @@ def run(
         raise failure
 
 
-def _of_folder(folder: Path, tasks: int | None, size: int | None, validation: float) -> "Stream":
-    """A folder of images as a stream."""
+def _folder_stream(folder: Path, tasks: int | None, size: int | None, validation: float) -> "Stream":
+    """Return a folder of images as a stream."""
     from scommer.data import from_folder
     from scommer.streams import STREAMS, class_il
 
@@ -157,11 +163,11 @@ def _of_folder(folder: Path, tasks: int | None, size: int | None, validation: fl
 
 def demo(
     out: OutOption = Path("runs/demo"),
-    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Examples that episodic memory holds.")] = 30,
-    seed: Annotated[int, typer.Option("--seed", "-s", help="Of the initial weights and all draws.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if it was done before.")] = False,
+    buffer: Annotated[int, typer.Option("--buffer", "-b", help="Number of examples in episodic memory.")] = 30,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Seed of the initial weights and all random draws.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if the runs are finished.")] = False,
 ) -> None:
-    """See forgetting and its cure: SCoMMER, ER and plain SGD on ten digits, two at a time."""
+    """See forgetting and its cure: SCoMMER, ER and plain SGD learn ten digits, two at a time."""
     import torch
 
     from scommer.analysis import figures
@@ -172,15 +178,17 @@ def demo(
     from scommer.runs.progress import watch_for
     from scommer.runs.runner import run_together
 
-    torch.set_num_threads(1)  # little slower with so small a network, much faster where others work
-    console.print("Five tasks of two digits each, one after the other; nothing is seen again but what memory keeps.\n")
+    torch.set_num_threads(1)  # hardly slower for so small a network, and much faster on a busy machine
+    console.print(
+        "Five tasks of two digits each, one after the other. Earlier images return only if memory kept them.\n"
+    )
     wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
     with _stoppable():
         records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
     scommer, sgd, er = records
     for table in (*short_tables(scommer), method_table(records)):
         console.print(as_rich(table))
-    console.print("One seed: another may end some points higher or lower (`--seed 1`).", highlight=False)
+    console.print("This is one seed: another may score some points higher or lower (`--seed 1`).", highlight=False)
     panels = [("SGD", sgd.matrix()), ("ER", er.matrix()),
               ("SCoMMER, working", scommer.matrix("working")), ("SCoMMER, long-term", scommer.matrix())]  # fmt: skip
     picture = out / "accuracy.png"
@@ -190,7 +198,7 @@ def demo(
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity or variants.", show_default=False)],
-    seeds: Annotated[list[int] | None, numbers_option("--seeds", "Seeds of every run.  [default: 0 1 2]")] = None,
+    seeds: Annotated[list[int] | None, numbers_option("--seeds", "Seeds of each cell.  [default: 0 1 2]")] = None,
     streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
     methods: Annotated[
         list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
@@ -198,44 +206,49 @@ def reproduce(
     buffers: Annotated[
         list[int] | None, typer.Option("--buffer", "-b", help="Only this buffer; may be repeated.")
     ] = None,
-    results: Annotated[Path, typer.Option("--runs", help="Folder of the runs, done and to be done.")] = Path("results"),
+    results: Annotated[
+        Path, typer.Option("--runs", help="Folder of the runs: finished ones count, new ones are added.")
+    ] = Path("results"),
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Stop cleanly after this long; the same command goes on.")
+        float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
     ] = None,
-    together: Annotated[int, typer.Option("--together", min=1, help="Runs side by side.")] = 4,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs, and how long they may take.")] = False,
+    together: Annotated[int, typer.Option("--together", min=1, help="Number of runs side by side.")] = 4,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the runs, and estimate how long they take.")
+    ] = False,
     data: DataOption = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
 ) -> None:
-    """Run what a table of the paper still misses, in as many sittings as it takes.
+    """Run the experiments that a table of the paper still lacks.
 
-    Runs with about as many steps to go are run side by side; what an earlier sitting has begun comes first.
+    Stop and repeat the command as often as you like: it resumes unfinished runs first. Runs with about the same number
+    of steps left are run side by side.
 
-    Such as:
+    For example:
 
     - `scommer reproduce main --dry-run`
 
     - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
     """
     from scommer.analysis.table import as_rich
-    from scommer.paper import reproduce as sittings
+    from scommer.paper.reproduce import run_missing, run_table, wanted
     from scommer.runs.options import RunOptions
     from scommer.runs.progress import watch_for
 
     options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
-    todo = sittings.wanted(
+    todo = wanted(
         name, seeds or [0, 1, 2], results, data,
         streams=streams or (), methods=methods or (), buffers=buffers or (), need_data=not dry_run,
     )  # fmt: skip
     missing = [w for w in todo if not w.done]
     if dry_run:
-        console.print(as_rich(sittings.run_table(name, todo)))
+        console.print(as_rich(run_table(name, todo)))
     console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
     if dry_run or not missing:
         return
     with _stoppable():
-        finished = sittings.run_missing(
+        finished = run_missing(
             todo, results, options, together=together,
             say=lambda line: console.print(line, markup=False, soft_wrap=True),
         )  # fmt: skip
@@ -243,33 +256,33 @@ def reproduce(
 
 
 def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
-    """How many runs and steps, and how long they may take here, or on the device of the runs that are there."""
+    """Return how many runs and steps are left, and how long they may take here or on the device of earlier runs."""
     from scommer.device import choose_device, device_facts
     from scommer.paper.reproduce import pace
     from scommer.runs.progress import clock
 
-    said = f"{len(missing)} to go"
+    text = f"{len(missing)} to go"
     if not all(w.steps for w in missing):
-        return f"{said}; their steps are counted where the data is: scommer data get"
+        return f"{text}; download the data to count their steps: scommer data get"
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
-    said += f", {left:,} steps"
+    text += f", {left:,} steps"
     if missing and (found := pace(results, here)):
         of, where = found
         seconds = sum(w.left * of(w.experiment.method) for w in missing) / 1000
-        said += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms a step"
-        said += f" on {where}" if where != here else ""
-    return said
+        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step"
+        text += f" on {where}" if where != here else ""
+    return text
 
 
 class Stopped(ScommerError):
-    """A run was stopped on request."""
+    """A run was stopped by a signal."""
 
     exit_code = 130
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Lets the message of a stopped run through, which the parser would keep to itself."""
+    """Show the message of a stopped run, which the parser would hide."""
     from scommer.runs.runner import Interrupted
 
     try:
