@@ -43,6 +43,7 @@ def test_the_number_of_runs_that_each_table_needs() -> None:
         "ablation": 3 * 5,
         "sensitivity": 3 * 27,
         "variants": 3 * (2 * 2 + 11 + 2),  # both variants on two streams, eleven differences, two doubts
+        "further": 3 * 6,  # two methods without replay, two with two buffers
     }
 
 

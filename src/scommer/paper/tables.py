@@ -18,7 +18,7 @@ from scommer.runs import presets
 from scommer.runs.experiment import Experiment
 from scommer.runs.record import Record
 
-TABLES = ("main", "memories", "ablation", "sensitivity", "variants")
+TABLES = ("main", "memories", "ablation", "sensitivity", "variants", "further")
 
 
 @dataclass(frozen=True)
