@@ -1,4 +1,4 @@
-# make demo: the main job on embedded data. make test: the tests. Both do all the set-up.
+# make demo: learn embedded data. make test: run the tests. Both install everything they need.
 PYTHON ?= python3
 BIN := .venv/bin
 

@@ -1,4 +1,4 @@
-"""Commands in this process."""
+"""Run commands in this process."""
 
 import sys
 
@@ -10,7 +10,7 @@ QUICK = ["--epochs", "1", "--set", "width=4", "--device", "cpu"]
 
 
 def exit_code(*arguments: object) -> int:
-    """Of a command."""
+    """Run a command and return its exit code."""
     before, sys.argv = sys.argv, ["scommer", *map(str, arguments)]
     try:
         main()
@@ -22,7 +22,7 @@ def exit_code(*arguments: object) -> int:
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command."""
+    """Run a command and return its exit code, stdout and stderr."""
     code = exit_code(*arguments)
     captured = capsys.readouterr()
     return code, captured.out, captured.err

@@ -1,4 +1,4 @@
-"""Real data for the tests, where there is any."""
+"""The CIFAR files, if they are available, and Triton's interpreter."""
 
 import os
 import subprocess
@@ -11,15 +11,15 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # kernels run on a CPU too, slowly; read when Triton is imported
+    os.environ["TRITON_INTERPRET"] = "1"  # runs kernels on a CPU, slowly; read when Triton is imported
 
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
-PACKED = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"  # a packed copy beside the repository
+PACKED = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"  # a packed copy next to the repository
 
 
 @pytest.fixture(scope="session")
 def cifar() -> Callable[[str], Path]:
-    """A function from "cifar10" or "cifar100" to the folder that holds its official files."""
+    """Return a function from "cifar10" or "cifar100" to the folder with its official files."""
     return cifar_root
 
 

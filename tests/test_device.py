@@ -34,7 +34,7 @@ def set_flags(convolutions: bool, matrices: bool, deterministic: bool) -> None:
 
 @pytest.fixture(params=[(True, False, False), (False, True, False), (True, True, True)], ids=str)
 def found(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[bool, bool, bool]]:
-    """Some flags that a user has set, and no word on queues."""
+    """Set flags as a user might, and no number of queues."""
     monkeypatch.delenv(QUEUES, raising=False)
     before = flags()
     set_flags(*request.param)
@@ -43,7 +43,7 @@ def found(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def state() -> tuple[object, ...]:
-    """All that computing on a device may change."""
+    """Return everything that computing on a device may change."""
     initialised = torch.cuda.is_initialized()
     return flags(), dict(os.environ), initialised, torch.cuda.current_device() if initialised else None
 
@@ -57,13 +57,13 @@ def test_a_device_is_chosen_by_name() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["toaster", "meta", "cuda:-1", "cuda:99", ""])
-def test_a_device_that_there_is_not_is_refused(wanted: str) -> None:
+def test_a_missing_device_is_refused(wanted: str) -> None:
     with pytest.raises(UsageError, match=rf"device '{wanted}' cannot be used here \(.+\): use "):
         choose_device(wanted)
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])
-def test_the_number_of_a_gpu_is_held_to_how_many_there_are(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_gpu_is_checked_against_how_many_there_are(there: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
     for number in range(3):
@@ -75,7 +75,7 @@ def test_the_number_of_a_gpu_is_held_to_how_many_there_are(there: int, monkeypat
                 choose_device(f"cuda:{number}")
 
 
-def test_the_precision_is_that_of_the_device() -> None:
+def test_a_cpu_computes_in_fp32() -> None:
     assert choose_precision(None, CPU) == choose_precision("fp32", CPU) == "fp32"
     for wanted in ("bf16", "tf32"):
         with pytest.raises(UsageError, match="GPUs"):
@@ -85,7 +85,7 @@ def test_the_precision_is_that_of_the_device() -> None:
 
 
 @pytest.mark.parametrize(("capability", "usual"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
-def test_a_gpu_takes_bf16_where_it_has_it(
+def test_a_gpu_uses_bf16_if_it_supports_it(
     capability: tuple[int, int], usual: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
@@ -106,7 +106,7 @@ def test_choosing_changes_nothing(found: tuple[bool, bool, bool]) -> None:
     assert state() == before
 
 
-def test_the_driver_is_asked_with_as_many_queues_as_it_will_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_started_with_32_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(seen.append(os.environ.get(QUEUES))))
     monkeypatch.delenv(QUEUES, raising=False)
@@ -121,7 +121,7 @@ def test_the_driver_is_asked_with_as_many_queues_as_it_will_need(monkeypatch: py
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "fp32"])
-def test_a_gpus_settings_are_restored_also_after_an_error(precision: Precision, found: tuple[bool, bool, bool]) -> None:
+def test_gpu_settings_are_restored_even_after_an_error(precision: Precision, found: tuple[bool, bool, bool]) -> None:
     tf32 = precision != "fp32"
     before = state()
     seen = []
@@ -137,7 +137,7 @@ def test_a_gpus_settings_are_restored_also_after_an_error(precision: Precision, 
     assert state() == before
 
 
-def test_on_a_cpu_no_flag_is_touched(found: tuple[bool, bool, bool]) -> None:
+def test_on_a_cpu_no_flag_is_changed(found: tuple[bool, bool, bool]) -> None:
     with computing_on(CPU, "fp32"):
         assert (flags(), QUEUES in os.environ) == (found, False)
 
@@ -206,7 +206,7 @@ print(before, inside, held())
 
 
 def held(keep: bool = True, **environment: str) -> list[int]:
-    """MB that a process holds: at first, when a step of 200 MB has freed its memory, and in the end."""
+    """Return the MB that a process holds: at first, after a step has freed 200 MB, and at the end."""
     clean = {k: v for k, v in os.environ.items() if "MALLOC" not in k and k != "GLIBC_TUNABLES"}
     command = [sys.executable, "-c", HELD.format(keep=keep)]
     done = subprocess.run(command, capture_output=True, check=True, text=True, env=clean | environment)
@@ -214,7 +214,7 @@ def held(keep: bool = True, **environment: str) -> list[int]:
 
 
 @glibc
-def test_memory_that_a_step_frees_is_kept_for_the_next_until_the_end() -> None:
+def test_memory_freed_by_a_step_is_kept_until_the_end() -> None:
     before, inside, after = held()
     assert inside > before + 180
     assert after < before + 50
@@ -222,7 +222,7 @@ def test_memory_that_a_step_frees_is_kept_for_the_next_until_the_end() -> None:
 
 @glibc
 @pytest.mark.parametrize(("keep", "environment"), [(True, {"MALLOC_TRIM_THRESHOLD_": "1000000"}), (False, {})])
-def test_memory_is_returned_where_the_user_says_so(keep: bool, environment: dict[str, str]) -> None:
+def test_memory_is_returned_if_the_environment_or_the_caller_says_so(keep: bool, environment: dict[str, str]) -> None:
     before, inside, _ = held(keep, **environment)
     assert inside < before + 50
 
@@ -233,7 +233,7 @@ def test_memory_is_returned_where_the_user_says_so(keep: bool, environment: dict
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_choosing_starts_nothing_on_a_gpu() -> None:
-    """In a process of its own: no context means no memory of this process on the GPU."""
+    """In a new process, the driver is asked whether the GPU has a context."""
     code = """
 import ctypes
 from scommer.device import choose_device, choose_precision

@@ -28,7 +28,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_or_with_all(name: str, know
         assert str(refused.value) == message
 
 
-def test_numbers_and_lists_of_numbers_are_held_to_a_range() -> None:
+def test_numbers_and_lists_of_numbers_are_checked_against_a_range() -> None:
     settings = SimpleNamespace(one=0.5, many=(0.1, 1.0, 1.2), low=-1)
     within(settings, 0, 1.2, "one", "many")
     with pytest.raises(UsageError, match=r"many = 1.2 .* from 0 to 1$"):

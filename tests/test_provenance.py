@@ -16,7 +16,7 @@ from scommer.device import device_facts
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """The package's sources in a folder without history, and a function that loads its `provenance` module anew."""
+    """Copy the package to a folder without a git history; return it, and a function that loads its `provenance`."""
     for name in [n for n in os.environ if n.startswith("GIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
@@ -39,25 +39,25 @@ def git(folder, *arguments):
     return done.stdout.strip()
 
 
-def test_code_without_history_is_known_by_its_sources(copy):
+def test_code_without_a_history_is_identified_by_its_sources(copy):
     _, load = copy
     identity = load().code_identity()
     assert identity == {"commit": None, "dirty": None, "sources": provenance.sources()}
 
 
-def test_a_commit_may_be_told_where_there_is_no_history(copy, monkeypatch):
+def test_the_commit_may_be_set_if_there_is_no_history(copy, monkeypatch):
     _, load = copy
     monkeypatch.setenv("SCOMMER_COMMIT", "f" * 40)
     assert load().code_identity()["commit"] == "f" * 40
 
 
-def test_code_without_git_is_known_by_its_sources(copy, monkeypatch):
+def test_code_without_git_is_identified_by_its_sources(copy, monkeypatch):
     _, load = copy
     monkeypatch.setenv("PATH", "/nonexistent")
     assert load().code_identity() == {"commit": None, "dirty": None, "sources": provenance.sources()}
 
 
-def test_a_commit_and_whether_the_code_was_changed_since(copy, monkeypatch):
+def test_the_commit_and_later_changes_are_identified(copy, monkeypatch):
     package, load = copy
     git(package, "init")
     git(package, "add", ".")
@@ -71,7 +71,7 @@ def test_a_commit_and_whether_the_code_was_changed_since(copy, monkeypatch):
     assert changed["sources"] != provenance.sources()
 
 
-def test_an_untracked_copy_inside_another_repository_has_not_its_commit(copy):
+def test_an_untracked_copy_inside_another_repository_does_not_have_its_commit(copy):
     package, load = copy
     (package.parent / "README").write_text("another project")
     git(package.parent, "init")
@@ -80,7 +80,7 @@ def test_an_untracked_copy_inside_another_repository_has_not_its_commit(copy):
     assert load().code_identity()["commit"] is None
 
 
-def test_sources_change_with_any_source_file_and_only_then(copy):
+def test_the_hash_of_sources_changes_with_any_source_file_and_only_then(copy):
     package, load = copy
     original = load().sources()
     assert original == provenance.sources()

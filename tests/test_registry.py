@@ -35,7 +35,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         sys.modules.pop(name, None)
 
 
-def test_it_behaves_like_a_dict() -> None:
+def test_a_registry_behaves_like_a_dict() -> None:
     registry, like = numbers(b=1, a=2), {"b": 1, "a": 2}
     for each in (registry, like):
         each["c"] = 3
@@ -48,7 +48,7 @@ def test_it_behaves_like_a_dict() -> None:
         registry["a"]
 
 
-def test_what_cannot_be_an_entry_is_refused() -> None:
+def test_an_invalid_entry_is_refused() -> None:
     registry = numbers()
     with pytest.raises(UsageError, match=r"'one' cannot be 'a' in some\.group: expected a number"):
         registry["a"] = "one"  # type: ignore[assignment]
@@ -64,7 +64,7 @@ def test_what_cannot_be_an_entry_is_refused() -> None:
     ],
     ids=["methods", "networks", "streams"],
 )
-def test_each_registry_knows_its_entries(registry: "Registry[object]", wrong: tuple[object, ...]) -> None:
+def test_each_registry_accepts_only_its_kind_of_entry(registry: "Registry[object]", wrong: tuple[object, ...]) -> None:
     for entry in wrong:
         with pytest.raises(UsageError, match="expected a"):
             registry["x"] = entry
@@ -105,7 +105,7 @@ def test_packages_are_loaded_once_when_names_are_listed_or_missing(
         ("one = offers:three", "the name is taken"),
     ],
 )
-def test_a_broken_entry_point_is_named_and_the_others_work(installed: Path, point: str, reason: str) -> None:
+def test_a_broken_entry_point_is_skipped_with_a_warning(installed: Path, point: str, reason: str) -> None:
     installed.write_text(f"[some.group]\n{point}\ntwo = offers:two\n")
     registry = numbers(one=1)
     with pytest.warns(RunWarning, match=f"entry point {point} of offers in some.group .*{reason}"):

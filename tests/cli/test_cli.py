@@ -1,4 +1,4 @@
-"""The command line: what it prints, and what it says to wrong input."""
+"""The command line: what it prints, and its errors for invalid input."""
 
 import hashlib
 import json
@@ -84,7 +84,7 @@ def test_a_loss_that_is_not_a_number_fails_the_run(capsys: pytest.CaptureFixture
     assert not list(tmp_path.rglob("checkpoint-*"))  # a broken state is never kept
 
 
-def test_an_unwritable_folder_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     code, _, err = call(capsys, "run", "s-digits", *QUICK, "--out", str(tmp_path / "file"))
     assert code == 1
@@ -118,7 +118,7 @@ def test_run_show_and_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert (folder / "record.json").stat().st_mtime_ns != written
 
 
-def test_a_run_that_other_code_finished_is_told(
+def test_a_run_finished_by_another_version_gives_a_warning(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     command = ["run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path)]
@@ -127,7 +127,7 @@ def test_a_run_that_other_code_finished_is_told(
     assert "was finished by another version of the code: run it again with --fresh" in call(capsys, *command)[1]
 
 
-def test_several_seeds_end_in_their_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_several_seeds_end_with_their_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     command = ["run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--out", str(tmp_path), "--seeds", "0-2"]
     out = call(capsys, *command)[1]
     ends = [json.loads(p.read_text())["scores"]["working"]["class_il"] for p in tmp_path.glob("*/record.json")]
@@ -152,7 +152,7 @@ def test_different_settings_have_different_folders(capsys: pytest.CaptureFixture
     assert len(list(tmp_path.rglob("record.json"))) == 4
 
 
-def test_help_teaches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for command in ([], ["run"], ["list"], ["show"], ["demo"], ["data", "get"]):
         code, out, _ = call(capsys, *command, "--help")
@@ -171,7 +171,7 @@ def test_list_names_all_streams_methods_and_settings(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("option", [["-m", "er"], ["-b", "500"], ["--variant", "paper"]])
-def test_list_asks_for_the_stream_of_settings(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+def test_list_needs_a_stream_to_show_settings(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
     code, _, err = call(capsys, "list", *option)
     assert code == 2
     assert f"`scommer list s-cifar10 {'--method er' if option[1] == 'er' else ''}" in err
@@ -217,17 +217,17 @@ def _one_epoch() -> object:
     return lambda: tables
 
 
-def test_the_package_imports_no_torch_for_help() -> None:
+def test_help_does_not_import_torch() -> None:
     import subprocess
 
     code = "import sys, scommer.cli; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
-def test_data_get_downloads_what_is_missing(
+def test_data_get_downloads_a_data_set(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a real server on this machine."""
+    """From a local server."""
     served, root = tmp_path / "served", tmp_path / "root"
     served.mkdir()
     (served / "made").mkdir()
@@ -260,7 +260,7 @@ def test_several_seeds_in_one_command(capsys: pytest.CaptureFixture[str], tmp_pa
     assert re.search(r"s for 44 steps side by side with 2 more, finished", out)
 
 
-def test_fresh_leaves_nothing_of_the_run_before(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_fresh_removes_everything_of_the_previous_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     command = ["run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path)]
     call(capsys, *command, "--save-weights")
     assert list(tmp_path.rglob("weights.safetensors"))
@@ -281,14 +281,14 @@ def test_what_list_shows_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert resolve("s-cifar10", "scommer", 200, overrides=dict([parse("drop_last=True"), parse("active=0.9")]))
 
 
-def test_a_short_run_says_that_semantic_dropout_never_begins(
+def test_a_run_too_short_for_semantic_dropout_gives_a_warning(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     _, out, _ = call(capsys, "run", "s-digits", *QUICK, "--out", str(tmp_path))
     assert "1 epochs end within the warm-up of semantic dropout" in out
 
 
-def test_table_prints_every_form_from_the_records_in_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_prints_the_repositorys_records_in_every_form(capsys: pytest.CaptureFixture[str]) -> None:
     results = str(Path(__file__).parents[2] / "results")
     for form in ("terminal", "markdown", "csv", "latex"):
         code, out, _ = call(capsys, "table", "main", "--runs", results, "--as", form)

@@ -13,7 +13,7 @@ from scommer.errors import UsageError
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """What a command with two lists, a flag, an option and arguments is called with."""
+    """Return the values that a command with two lists, a flag, an option and arguments receives."""
     found: dict[str, Any] = {}
     app = typer.Typer()
 
@@ -84,7 +84,7 @@ def test_nothing_else_is_swallowed(words: str, expected: dict[str, Any]) -> None
         ("x --seeds ,", "',' has no numbers"),
     ],
 )
-def test_what_is_no_list_is_refused(words: str, message: str) -> None:
+def test_an_invalid_list_is_refused(words: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parsed(*words.split())
 
@@ -93,6 +93,6 @@ def test_a_list_without_a_value_is_the_parsers_error() -> None:
     assert parsed("x", "--seeds") == {"exit code": 2}
 
 
-def test_no_learner_cannot_be_timed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_cohort_of_0_learners_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = call(capsys, "bench", "--cohorts", "0", "1", "--device", "cpu")
     assert (code, err.count("\n"), "--cohorts 0" in err) == (2, 1, True)

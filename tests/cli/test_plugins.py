@@ -93,7 +93,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def scommer(*arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, with a folder of installed packages."""
+    """Run a command in a new process, with a folder of installed packages."""
     folders = [str(path)] if path else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "scommer", *map(str, arguments)]
@@ -118,7 +118,7 @@ PRESETS = {"network": "flat", "epochs": 2, "mean": [0.5], "std": [0.25], "gain":
 
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a script registers in this process is forgotten at the end."""
+    """Remove at the end what a script registers in this process."""
     known = deepcopy(presets.presets())
     monkeypatch.setattr(presets, "presets", lambda: known)
     before = [(registry, dict(registry)) for registry in (METHODS, NETWORKS, STREAMS)]
@@ -129,7 +129,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_script_brings_a_method_a_network_a_stream_and_presets(
+def test_a_script_registers_a_method_a_network_a_stream_and_presets(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
@@ -153,7 +153,7 @@ def test_a_script_brings_a_method_a_network_a_stream_and_presets(
     sys.path.remove(str(tmp_path))
 
 
-def test_an_installed_package_brings_a_method_a_network_a_stream_and_presets(data: Path, tmp_path: Path) -> None:
+def test_an_installed_package_registers_a_method_a_network_a_stream_and_presets(data: Path, tmp_path: Path) -> None:
     site, out = tmp_path / "site", tmp_path / "runs"
     info = site / "shades_package-1.0.dist-info"
     info.mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_every_command_takes_plugins(command: str, tmp_path: Path, capsys: pytes
         ("\0", "line 1: SyntaxError"),
     ],
 )
-def test_a_script_that_fails_is_named_with_its_line(
+def test_the_error_of_a_script_names_its_file_and_line(
     content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text(content)
@@ -217,7 +217,7 @@ def test_a_script_that_fails_is_named_with_its_line(
 
 
 @pytest.mark.parametrize(("name", "message"), [("no.py", "there is no plugin"), ("a.txt", "ends in .py")])
-def test_what_is_no_script_is_refused(
+def test_a_file_that_is_not_a_script_is_refused(
     name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.txt").write_text("")
@@ -226,7 +226,7 @@ def test_what_is_no_script_is_refused(
 
 
 def test_a_script_may_import_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "beside_my_plugin.py").write_text("value = 1\n")
-    (tmp_path / "mine.py").write_text("import beside_my_plugin\nassert beside_my_plugin.value == 1\n")
+    (tmp_path / "my_plugins_module.py").write_text("value = 1\n")
+    (tmp_path / "mine.py").write_text("import my_plugins_module\nassert my_plugins_module.value == 1\n")
     assert call(capsys, "data", "where", "--plugin", str(tmp_path / "mine.py"))[0] == 0
     sys.path.remove(str(tmp_path))

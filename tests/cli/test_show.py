@@ -1,4 +1,4 @@
-"""`scommer show` of several runs, unfinished ones and damaged ones."""
+"""`scommer show` for several, unfinished and damaged runs."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from calling import QUICK, call
 from PIL import Image
 
 
-def test_what_is_not_finished_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unfinished_runs_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     command = ["run", "s-digits", "-m", "er", "-b", "20", *QUICK, "--out", str(tmp_path)]
     call(capsys, *command)
     call(capsys, *command, "--seed", "1", "--minutes", "0.0001")
@@ -17,7 +17,7 @@ def test_what_is_not_finished_is_told(capsys: pytest.CaptureFixture[str], tmp_pa
     assert re.search(r"s-digits-er-20-seed1-\w+ is not finished and left out", out)
 
 
-def test_where_there_are_no_runs_it_is_said(
+def test_a_folder_without_runs_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -28,7 +28,7 @@ def test_where_there_are_no_runs_it_is_said(
     assert "`scommer results --runs mine`" in call(capsys, "results", "--runs", "mine")[1]
 
 
-def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_names_with_brackets_are_shown_unchanged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("cat [new]", "[bold]", "[red]"):
         (tmp_path / "pics [old]" / name).mkdir(parents=True)
         for i in range(6):
@@ -42,14 +42,16 @@ def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture
     assert call(capsys, "show", str(folders[0]))[0] == 0
 
 
-def test_runs_of_one_name_in_two_folders_are_both_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_runs_with_the_same_name_in_two_folders_are_both_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for part in ("a", "b"):
         call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path / part))
     for chosen in (tmp_path, f"{tmp_path}@method=sgd", tmp_path / "*"):
         assert call(capsys, "show", str(chosen))[1].count("s-digits-sgd-seed0-") == 2
 
 
-def test_a_damaged_record_is_told_among_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_damaged_record_is_listed_as_damaged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for seed in ("0", "1"):
         call(capsys, "run", "s-digits", "-m", "sgd", *QUICK, "--seed", seed, "--out", str(tmp_path / seed))
     (broken,) = tmp_path.glob("1/*/record.json")
@@ -98,7 +100,7 @@ def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[st
     assert [line.split()[3:] for line in out.splitlines()[1:]] == [["25", "%", "two"]]
 
 
-def test_a_damaged_progress_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_damaged_progress_file_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "progress.json").write_text("{")
     code, _, err = call(capsys, "show", str(tmp_path))
     assert code == 2

@@ -1,4 +1,4 @@
-"""Runs that are killed, stopped, run out of disk or meet another process: nothing is lost."""
+"""Runs that are killed or stopped, fill the disk or meet another process lose nothing."""
 
 import json
 import os
@@ -33,7 +33,7 @@ RUN = [
 
 @pytest.fixture(autouse=True)
 def _heard() -> Iterator[None]:
-    """Stops are heard, as in a terminal, even where the tests run in the background or under nohup."""
+    """Handle signals as in a terminal, even if the tests run in the background or under nohup."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
@@ -86,7 +86,9 @@ def assert_same(a: tuple[Record, bytes], b: tuple[Record, bytes]) -> None:
     assert a[1] == b[1]  # every weight, bit for bit
 
 
-def test_killed_again_and_again_it_ends_in_the_same_record(tmp_path: Path, uninterrupted: tuple[Record, bytes]) -> None:
+def test_a_run_killed_again_and_again_ends_with_the_same_record(
+    tmp_path: Path, uninterrupted: tuple[Record, bytes]
+) -> None:
     when = random.Random(3)
     for kill in range(7):
         process = start(tmp_path)
@@ -103,7 +105,7 @@ def test_killed_again_and_again_it_ends_in_the_same_record(tmp_path: Path, unint
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_stopped_run_says_how_to_go_on_and_goes_on(
+def test_a_stopped_run_says_how_to_resume_and_resumes(
     tmp_path: Path, uninterrupted: tuple[Record, bytes], number: signal.Signals
 ) -> None:
     process = start(tmp_path)
@@ -120,7 +122,7 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(
     assert_same(result(tmp_path), uninterrupted)
 
 
-def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path: Path) -> None:
+def test_a_run_whose_output_is_closed_is_saved(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout
     process.stdout.readline()
@@ -139,7 +141,7 @@ def test_nohup_is_respected(tmp_path: Path, uninterrupted: tuple[Record, bytes])
     assert_same(result(tmp_path), uninterrupted)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(
     tmp_path: Path, uninterrupted: tuple[Record, bytes]
 ) -> None:
     process = start(tmp_path)
@@ -159,7 +161,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert_same(result(tmp_path), uninterrupted)
 
 
-def test_a_full_disk_ends_the_run_with_a_message_and_what_was_saved_stays(
+def test_a_full_disk_stops_the_run_with_a_message_and_keeps_what_was_saved(
     tmp_path: Path, uninterrupted: tuple[Record, bytes]
 ) -> None:
     process = start(tmp_path)
@@ -184,10 +186,10 @@ def test_a_full_disk_ends_the_run_with_a_message_and_what_was_saved_stays(
     assert_same(result(tmp_path), uninterrupted)
 
 
-def test_a_second_process_on_one_run_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
     first = start(tmp_path)
     wait_for_progress(first, tmp_path, set())
-    first.send_signal(signal.SIGSTOP)  # holds the lock while the second one tries
+    first.send_signal(signal.SIGSTOP)  # keeps the lock while the second one tries
     second = start(tmp_path)
     output, _ = second.communicate(timeout=60)
     first.kill()
@@ -196,9 +198,9 @@ def test_a_second_process_on_one_run_is_refused(tmp_path: Path) -> None:
     assert "in use by another process" in output
 
 
-def test_a_running_run_can_be_shown(tmp_path: Path) -> None:
+def test_an_unfinished_run_can_be_shown(tmp_path: Path) -> None:
     process = start(tmp_path)
-    while process.poll() is None and not list(tmp_path.rglob("progress.json")):  # there before any checkpoint
+    while process.poll() is None and not list(tmp_path.rglob("progress.json")):  # written before any checkpoint
         time.sleep(0.01)
     process.send_signal(signal.SIGSTOP)
     (path,) = tmp_path.rglob("progress.json")
@@ -211,20 +213,20 @@ def test_a_running_run_can_be_shown(tmp_path: Path) -> None:
     assert "not finished" in call.stdout
 
 
-def test_progress_is_told_when_nothing_is_saved_yet(tmp_path: Path) -> None:
-    told: list[dict[str, Any]] = []
+def test_progress_is_written_before_the_first_checkpoint(tmp_path: Path) -> None:
+    progress: list[dict[str, Any]] = []
 
     class Reader(Watch):
         def moment(self, learner: Learner, moment: Moment) -> None:
-            told.append(json.loads(next(tmp_path.rglob("progress.json")).read_text()))
+            progress.append(json.loads(next(tmp_path.rglob("progress.json")).read_text()))
 
     settings = {"network": "mlp", "width": 8, "epochs": 1}
     run(Experiment("s-digits", "er", 20, settings=settings), out=tmp_path, device="cpu", watch=Reader())
-    assert {p["saved"] for p in told} == {0}
-    assert {p["task"] for p in told} == set(range(5))  # the last task's end is told to nobody: the record comes
+    assert {p["saved"] for p in progress} == {0}
+    assert {p["task"] for p in progress} == set(range(5))  # after the last task comes the record
 
 
-def test_of_several_runs_a_stop_saves_all(tmp_path: Path) -> None:
+def test_a_stop_saves_all_of_several_runs(tmp_path: Path) -> None:
     process = start(tmp_path, seeds=(0, 1, 2))
     wait_for_progress(process, tmp_path, set())
     process.send_signal(signal.SIGINT)
@@ -236,7 +238,7 @@ def test_of_several_runs_a_stop_saves_all(tmp_path: Path) -> None:
 
 
 class StopAfterTheLastStep(Watch):
-    """Asks this process to stop while the second of two runs makes its step."""
+    """Stops this process during a step of the watched run."""
 
     def begin(self, plan: Plan, learner: Learner, together: int) -> None:
         take, self.steps = learner.run_step, 0
@@ -250,7 +252,7 @@ class StopAfterTheLastStep(Watch):
         learner.run_step = counting
 
 
-def test_a_stop_at_any_point_of_the_round_saves_all(tmp_path: Path) -> None:
+def test_a_stop_during_any_runs_step_saves_all(tmp_path: Path) -> None:
     for longer in (0, 1):  # the watched run is the longer one: first or last of the round
         experiments = [
             Experiment("s-digits", "sgd", seed=seed, settings={"epochs": 2 + (seed == longer), "width": 4})

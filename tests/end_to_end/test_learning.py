@@ -1,4 +1,4 @@
-"""Learning on real data: what the method promises."""
+"""The claims of the method, on real data."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from scommer.streams import class_il
 
 @pytest.fixture(scope="module")
 def digits() -> dict[str, list[Record]]:
-    """A shorter training than the preset's, of a narrower network; JOINT's is longer, lest its last steps decide."""
+    """Shorter training and a narrower network than the preset; longer for JOINT, so that its last steps matter less."""
     short = {"width": 16, "epochs": 14}
     methods = {"scommer": (3, {"warmup": 8}), "er": (3, {}), "sgd": (1, {}), "joint": (1, {"epochs": 20})}
     return {
@@ -31,10 +31,10 @@ def mean(records: list[Record], memory: str | None = None) -> float:
 
 
 @pytest.mark.long
-def test_scommer_above_er_above_sgd_and_joint_above_all(digits: dict[str, list[Record]]) -> None:
-    """With 30 images remembered, on average over these seeds; with 50, ER is level (see the README).
+def test_joint_is_above_scommer_above_er_above_sgd(digits: dict[str, list[Record]]) -> None:
+    """On average over these seeds, with a buffer of 30; with 50, ER is level (see the README).
 
-    Processors round otherwise, so that a run may end some points higher or lower.
+    Processors round differently, so a run may score some points higher or lower.
     """
     scommer, er, sgd, joint = (mean(digits[m]) for m in ("scommer", "er", "sgd", "joint"))
     assert joint > 90
@@ -52,8 +52,8 @@ def test_long_term_memory_forgets_less_than_working_memory(digits: dict[str, lis
         assert lost["long_term"] < lost["working"]
 
 
-def test_statistics_are_measured_on_images_as_training_sees_them() -> None:
-    """Each one a crop of an image in memory or of the task just learned, the same crops every time."""
+def test_statistics_are_measured_on_augmented_images() -> None:
+    """Each is a crop of an image in memory or of the task just learned; the crops are the same every time."""
     settings = {"width": 4, "epochs": 1, "pad": 2, "flip": False, "mean": [0.0], "std": [1.0]}
     method, training = resolve("s-digits", "scommer", 20, "official", settings)
     learner = Learner(class_il(load("digits"), tasks=5), method, training, buffer=20)
@@ -80,7 +80,7 @@ def test_statistics_are_measured_on_images_as_training_sees_them() -> None:
 
 @pytest.mark.long
 def test_a_narrow_network_learns_the_first_task_of_s_cifar10(cifar: Callable[[str], Path]) -> None:
-    """Real images of airplanes and automobiles: one class for all would score 50 %."""
+    """Airplanes and automobiles: guessing one class would score 50 %."""
     data = load("cifar10", cifar("cifar10"))
     few = Dataset(
         "cifar10", data.train_images[:15000], data.train_labels[:15000],

@@ -1,4 +1,4 @@
-"""From a folder of images to their classes, on the command line."""
+"""From a folder of images to predicted classes, on the command line."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_folder_is_learned_and_new_images_are_told(digits: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_a_folder_is_learned_and_new_images_are_classified(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     small = ("--epochs", 6, "--buffer", 40, "--set", "width=8", "--device", "cpu")
     learn = ("run", digits, *small, "--out", tmp_path / "runs")
     assert exit_code(*learn, "--save-weights") == 0
@@ -43,13 +43,13 @@ def test_a_folder_is_learned_and_new_images_are_told(digits: Path, tmp_path: Pat
     assert run.name.startswith("digits-scommer-40-")
     capsys.readouterr()
     assert exit_code("predict", run, digits / "digit 3", digits / "digit 0", "--json", "--device", "cpu") == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     files = [*sorted((digits / "digit 3").iterdir()), *sorted((digits / "digit 0").iterdir())]
-    assert [t["file"] for t in told] == [str(f) for f in files]
-    assert np.mean([t["class"] == Path(t["file"]).parent.name for t in told]) > 0.85
-    assert all(0.25 <= t["probability"] <= 1 for t in told)
+    assert [t["file"] for t in shown] == [str(f) for f in files]
+    assert np.mean([t["class"] == Path(t["file"]).parent.name for t in shown]) > 0.85
+    assert all(0.25 <= t["probability"] <= 1 for t in shown)
     assert exit_code("predict", run, files[0], "--device", "cpu") == 0
-    assert capsys.readouterr().out == f"{told[0]['file']}\t{told[0]['class']}\t{told[0]['probability']}\n"
+    assert capsys.readouterr().out == f"{shown[0]['file']}\t{shown[0]['class']}\t{shown[0]['probability']}\n"
     assert exit_code(*learn, "--tasks", 5) == 2
     assert "4 classes into 5 tasks" in capsys.readouterr().err
     assert exit_code("predict", run, files[0], "--memory", "lng_term") == 2
@@ -57,7 +57,7 @@ def test_a_folder_is_learned_and_new_images_are_told(digits: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_a_classifier_tells_files_too(dtype: type, digits: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_a_classifier_file_classifies_images_too(dtype: type, digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))
     images = np.stack([np.asarray(Image.open(f)) for f in files])
     given = images if dtype is np.uint8 else (images / 255).astype(np.float32)
@@ -71,7 +71,7 @@ def test_a_classifier_tells_files_too(dtype: type, digits: Path, tmp_path: Path,
     assert "--memory is for runs" in capsys.readouterr().err
 
 
-def test_one_bad_image_does_not_take_the_others_with_it(digits: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_one_damaged_image_does_not_stop_the_others(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))[:40]
     images = np.stack([np.asarray(Image.open(f)) for f in files])
     model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
@@ -79,17 +79,17 @@ def test_one_bad_image_does_not_take_the_others_with_it(digits: Path, tmp_path: 
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
     assert exit_code("predict", tmp_path / "model", files[0], broken, files[1], "--device", "cpu") == 2
-    told = capsys.readouterr()
-    assert [line.split("\t")[0] for line in told.out.splitlines()] == [str(files[0]), str(files[1])]
-    assert "cannot read" in told.err
-    assert "1 of 3 images could not be read" in told.err
+    shown = capsys.readouterr()
+    assert [line.split("\t")[0] for line in shown.out.splitlines()] == [str(files[0]), str(files[1])]
+    assert "cannot read" in shown.err
+    assert "1 of 3 images could not be read" in shown.err
     beyond = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
     beyond.partial_fit(images.astype(np.float32), [i % 2 for i in range(40)]).save(tmp_path / "beyond")
     assert exit_code("predict", tmp_path / "beyond", files[0], "--device", "cpu") == 2
     assert "another scale" in capsys.readouterr().err
 
 
-def test_files_are_not_given_to_what_has_learned_something_else(digits: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_models_of_other_data_refuse_image_files(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))[:40]
     images = np.stack([np.asarray(Image.open(f)) for f in files]) / 255
     for name, given, words in (
@@ -104,7 +104,7 @@ def test_files_are_not_given_to_what_has_learned_something_else(digits: Path, tm
         assert words in capsys.readouterr().err
 
 
-def test_a_run_is_asked_in_the_form_that_it_has_learned(digits: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_a_run_predicts_images_in_the_form_it_was_trained_on(digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))
     images, labels = np.stack([np.asarray(Image.open(f)) for f in files]), np.arange(len(files)) % 2
     floats = (images / 255).astype(np.float32)
@@ -115,11 +115,11 @@ def test_a_run_is_asked_in_the_form_that_it_has_learned(digits: Path, tmp_path: 
     with pytest.raises(UsageError, match="these images are uint8: expected float32"):
         made.predict(images)
     assert exit_code("predict", tmp_path / record.name, digits, "--device", "cpu") == 0
-    told = [int(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]
-    assert told == made.predict(floats).tolist()
+    shown = [int(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]
+    assert shown == made.predict(floats).tolist()
 
 
-def test_a_renamed_class_is_another_run(digits: Path, tmp_path: Path) -> None:
+def test_a_renamed_class_makes_another_run(digits: Path, tmp_path: Path) -> None:
     data = from_folder(digits)
     streams = [class_il(replace(data, class_names=names), 2) for names in (data.class_names, ("a", "b", "c", "d"))]
     one, other = (prepare(Experiment(stream)).name for stream in streams)
@@ -127,7 +127,7 @@ def test_a_renamed_class_is_another_run(digits: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["run", "no/such"], "there is no folder no/such"),
         (["run", "s-digits", "--size", "0"], "are for a folder of images"),
@@ -136,6 +136,6 @@ def test_a_renamed_class_is_another_run(digits: Path, tmp_path: Path) -> None:
         (["predict", "nowhere", "nothing.png"], "there is no file or folder nothing.png"),
     ],
 )
-def test_what_is_not_there_is_told(words: list[str], said: str, capsys: Capture) -> None:
+def test_missing_folders_and_wrong_options_are_errors(words: list[str], message: str, capsys: Capture) -> None:
     assert exit_code(*words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

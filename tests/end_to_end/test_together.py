@@ -1,4 +1,4 @@
-"""Learners side by side are each what they would be alone."""
+"""Runs side by side give the same records as alone."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def assert_same(a: Record, b: Record) -> None:
         np.testing.assert_array_equal(array, b.arrays[name], err_msg=name)
 
 
-def test_each_seed_is_what_it_is_alone() -> None:
+def test_each_seed_gives_the_same_record_as_alone() -> None:
     experiments = [Experiment("s-digits", "scommer", 20, seed, settings=QUICK) for seed in (0, 1, 2)]
     together = run_together(experiments)
     for experiment, record in zip(experiments, together, strict=True):
@@ -51,7 +51,7 @@ def test_methods_buffers_and_settings_may_differ(tmp_path: Path) -> None:
         assert_same(record, run(experiment))
 
 
-def test_finished_runs_are_read_and_the_others_run(tmp_path: Path) -> None:
+def test_finished_runs_are_read_and_the_others_are_run(tmp_path: Path) -> None:
     first = run(Experiment("s-digits", "sgd", seed=0, settings=QUICK), out=tmp_path)
     written = (tmp_path / first.name / "record.json").stat().st_mtime_ns
     both = run_together([Experiment("s-digits", "sgd", seed=s, settings=QUICK) for s in (0, 1)], out=tmp_path)
@@ -61,7 +61,7 @@ def test_finished_runs_are_read_and_the_others_run(tmp_path: Path) -> None:
     assert both[1].times.together == 1  # the first had not to be run
 
 
-def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     good = Experiment("s-digits", "sgd", settings=QUICK)
     broken = Experiment("s-digits", "sgd", settings={**QUICK, "lr": 1e30})
     with pytest.raises(Failed, match="the loss became") as failed:
@@ -71,21 +71,21 @@ def test_a_run_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     assert_same(Record.load(folder), run(good))
 
 
-def test_a_run_that_diverges_is_told_of_once(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_run_that_diverges_gives_one_warning(recwarn: pytest.WarningsRecorder) -> None:
     wild = Experiment("s-digits", "sgd", settings={**QUICK, "lr": 20.0})
     diverged, _ = run_together([wild, Experiment("s-digits", "sgd", settings=QUICK)])
-    (told,) = (str(w.message) for w in recwarn if issubclass(w.category, RunWarning))
+    (message,) = (str(w.message) for w in recwarn if issubclass(w.category, RunWarning))
     first = int(np.argmax(diverged.arrays["loss"] > 5 * np.log(10)))
     when, loss = f"task {first // 2 + 1}, epoch {first % 2 + 1}", diverged.arrays["loss"][first]
-    assert told.startswith(f"{diverged.name}, {when}: ")
-    assert f"{loss:.1f}" in told
+    assert message.startswith(f"{diverged.name}, {when}: ")
+    assert f"{loss:.1f}" in message
 
 
 class Stopping(Watch):
-    """Asks for a stop after a few steps, and hears what is warned of."""
+    """Stops this process after a few steps, and collects warnings."""
 
     def __init__(self) -> None:
-        self.steps, self.said = 0, ""
+        self.steps, self.warnings = 0, ""
 
     def moment(self, *_: Any) -> None:
         self.steps += 1
@@ -93,21 +93,21 @@ class Stopping(Watch):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def warn(self, message: str) -> None:
-        self.said += message
+        self.warnings += message
 
 
-def test_a_stop_saves_all_that_can_be_saved(tmp_path: Path) -> None:
+def test_a_stop_saves_every_run_that_can_be_saved(tmp_path: Path) -> None:
     seeds = [Experiment("s-digits", "sgd", seed=s, settings={**QUICK, "lr": lr}) for s, lr in ((0, 1e30), (1, 0.1))]
     watch = Stopping()
     with pytest.raises(Interrupted, match="seed1"):
         run_together(seeds, out=tmp_path, watch=watch)
     (saved,) = tmp_path.rglob("checkpoint-*")
     assert "seed1" in str(saved)
-    assert "seed0" in watch.said
-    assert "was not saved: the loss became" in watch.said
+    assert "seed0" in watch.warnings
+    assert "was not saved: the loss became" in watch.warnings
 
 
-def test_a_run_that_cannot_begin_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_does_not_stop_the_others(tmp_path: Path) -> None:
     good, other = (Experiment("s-digits", "sgd", seed=s, settings=QUICK) for s in (0, 1))
     with pytest.raises(Interrupted):
         run(other, out=tmp_path, watch=Stopping())
@@ -118,14 +118,14 @@ def test_a_run_that_cannot_begin_does_not_hold_up_the_others(tmp_path: Path) -> 
     assert [r.experiment.seed for r in failed.value.records] == [0]
 
 
-def test_a_mistake_that_all_share_is_told_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_error_of_all_runs_is_raised_once_and_leaves_no_files(tmp_path: Path) -> None:
     wrong = [Experiment("s-digits", "scommer", 20, s, settings={**QUICK, "active": [0.9]}) for s in (0, 1)]
     with pytest.raises(UsageError, match=r"^[^;]*the network has 2 stages[^;]*$"):
         run_together(wrong, out=tmp_path / "runs")
     assert not list(tmp_path.rglob(".lock"))
 
 
-def test_a_finished_run_is_not_taken_for_one_that_was_asked_for_otherwise(tmp_path: Path) -> None:
+def test_a_finished_run_with_another_precision_is_refused(tmp_path: Path) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     record = run(one, out=tmp_path, device="cpu")
     record.device = replace(record.device, precision="bf16")  # as if it came from a GPU
@@ -135,7 +135,7 @@ def test_a_finished_run_is_not_taken_for_one_that_was_asked_for_otherwise(tmp_pa
         run(one, out=tmp_path, device="cpu", precision="fp32")
 
 
-def test_what_a_killed_process_left_beside_its_record_is_cleared(tmp_path: Path) -> None:
+def test_checkpoints_that_a_killed_process_left_are_removed(tmp_path: Path) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     with pytest.raises(Interrupted):
         run(one, out=tmp_path, watch=Stopping())
@@ -148,7 +148,7 @@ def test_what_a_killed_process_left_beside_its_record_is_cleared(tmp_path: Path)
     assert not checkpoint.exists()
 
 
-def test_training_again_for_weights_is_not_undone_by_looking_at_the_record(tmp_path: Path) -> None:
+def test_reading_the_record_keeps_checkpoints_of_training_for_weights(tmp_path: Path) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     record = run(one, out=tmp_path)
     with pytest.raises(Interrupted):
@@ -163,7 +163,7 @@ def test_training_again_for_weights_is_not_undone_by_looking_at_the_record(tmp_p
     assert not checkpoint.exists()
 
 
-def test_beginning_anew_removes_nothing_before_it_can_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_removes_nothing_before_all_runs_can_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     record = run(one, out=tmp_path, weights=True)
 
@@ -186,7 +186,7 @@ def test_beginning_anew_removes_nothing_before_it_can_begin(tmp_path: Path, monk
     assert kept() == before
 
 
-def test_what_was_begun_anew_goes_on_without_beginning_anew(tmp_path: Path) -> None:
+def test_a_fresh_run_is_resumed_without_fresh(tmp_path: Path) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     whole, rest = Stopping(), Stopping()
     whole.steps = rest.steps = 3  # past the stop
@@ -200,13 +200,13 @@ def test_what_was_begun_anew_goes_on_without_beginning_anew(tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("error::scommer.errors.RunWarning")
-def test_without_a_watch_warnings_are_pythons() -> None:
+def test_without_a_watch_warnings_are_python_warnings() -> None:
     short = Experiment("s-digits", "scommer", 20, settings={**QUICK, "epochs": 1, "warmup": 3})
     with pytest.raises(RunWarning, match="end within the warm-up"):
         run(short)
 
 
-def test_a_name_is_no_experiment() -> None:
+def test_a_name_is_not_an_experiment() -> None:
     with pytest.raises(UsageError, match=r"a str is not an experiment: give one, as in Experiment\('s-digits'\)"):
         run("s-digits")  # type: ignore[arg-type]
 
@@ -216,7 +216,7 @@ def test_experiments_may_come_from_a_generator() -> None:
     assert [r.experiment.seed for r in found] == [0, 1]
 
 
-def test_the_same_experiment_twice_is_run_once(tmp_path: Path) -> None:
+def test_an_experiment_given_twice_is_run_once(tmp_path: Path) -> None:
     one = Experiment("s-digits", "sgd", settings=QUICK)
     first, second = run_together([one, one], out=tmp_path)
     assert first is second

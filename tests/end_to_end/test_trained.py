@@ -1,4 +1,4 @@
-"""Weights that were kept answer as they were scored."""
+"""Saved weights predict as they were scored."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,13 +39,13 @@ def test_a_loaded_memory_scores_what_the_record_says(method: str, settings: dict
 
 @dataclass(frozen=True)
 class Narrow(ER):
-    """ER with a sparse network, which its settings do not tell."""
+    """ER with a sparse network, which does not show in its settings."""
 
     def network_settings(self) -> dict[str, object]:
         return {"active": 0.3}
 
 
-def test_a_sparse_method_of_ones_own_answers_as_it_was_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_your_own_sparse_method_predicts_as_it_was_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "narrow", Narrow)
     record = run(Experiment("s-digits", "narrow", 30, settings=QUICK), out=tmp_path, weights=True)
     digits = load("digits")
@@ -57,13 +57,13 @@ def test_a_sparse_method_of_ones_own_answers_as_it_was_scored(tmp_path: Path, mo
         load_trained(tmp_path / record.name)
 
 
-def test_of_large_images_fewer_are_answered_at_once() -> None:
+def test_fewer_large_images_are_processed_at_once() -> None:
     assert at_once(torch.zeros(9, 1, 8, 8)) == at_once(torch.zeros(2, 3, 32, 32)) == 800
     assert at_once(torch.zeros(2, 3, 64, 64)) == 200
     assert at_once(torch.zeros(1, 1, 2000, 2000)) == 1
 
 
-def test_weights_that_are_damaged_or_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_damaged_or_unfitting_weights_are_errors(tmp_path: Path) -> None:
     sgd = Experiment("s-digits", "sgd", settings=QUICK | {"epochs": 1})
     record = run(sgd, out=tmp_path, weights=True)
     kept = tmp_path / record.name / "weights.safetensors"
@@ -79,7 +79,7 @@ def test_weights_that_are_damaged_or_do_not_fit_are_told(tmp_path: Path) -> None
         load_trained(tmp_path / record.name)
 
 
-def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
+def test_missing_weights_and_unknown_memories_are_errors(tmp_path: Path) -> None:
     record = run(Experiment("s-digits", "sgd", settings=QUICK | {"epochs": 1}), out=tmp_path)
     with pytest.raises(UsageError, match="--save-weights"):
         load_trained(tmp_path / record.name)

@@ -17,6 +17,8 @@ from scommer.randomness import generator
 
 State = dict[str, Tensor]
 Masks = list[Tensor | None]
+Recalled = list[tuple[Tensor, ...]]  # of each draw: images, labels, extra fields
+Result = tuple[Tensor, Tensor, list[Tensor]]  # a loss, the logits of the task batch, which units fired
 
 
 class Network:
@@ -131,10 +133,10 @@ class Plain:
     def __init__(self, stream: Stream, seed: int, buffer: int, **s: float) -> None:
         self.stream, self.seed, self.s = stream, seed, s
         data = stream.data
-        sparse = {} if self.sparse is None else {"active": self.sparse}
         start = networks.build(
-            "small", data.image_shape, data.num_classes, generator(seed, "network"), width=int(s["width"]), **sparse
-        )
+            "small", data.image_shape, data.num_classes, generator(seed, "network"), width=int(s["width"]),
+            active=self.sparse,
+        )  # fmt: skip
         self.net = Network(dict(start.state_dict()), self.sparse)
         self.buffer = Reservoir(buffer, seed)
         self.augmenting, self.ordering = generator(seed, "augment"), generator(seed, "order")
@@ -195,7 +197,7 @@ class Plain:
                 g = self.velocity[name] = momentum * self.velocity.get(name, torch.zeros_like(g)) + g
             p.data.sub_(self.s["lr"] * g)
 
-    def loss(self, x: Tensor, y: Tensor, recalled: list) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         z, fired = self.net(x)
         return ce(z, y), z, fired
 
@@ -204,7 +206,7 @@ class Plain:
 
     def observe(self, y: Tensor, fired: list[Tensor]) -> None: ...
 
-    def adjusted(self, gradients: State, recalled: list) -> State:
+    def adjusted(self, gradients: State, recalled: Recalled) -> State:
         return gradients
 
     def after_step(self) -> None: ...
@@ -250,7 +252,7 @@ class Joint(Plain):
 class ER(Plain):
     draws = 1
 
-    def loss(self, x, y, recalled):
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         z, fired = self.net(torch.cat([x, *(b[0] for b in recalled)]))
         return ce(z, torch.cat([y, *(b[1] for b in recalled)])), z[: len(y)], fired
 
@@ -258,10 +260,10 @@ class ER(Plain):
 class ERACE(Plain):
     draws = 1
 
-    def begin(self):
+    def begin(self) -> None:
         self.seen: set[int] = set()
 
-    def loss(self, x, y, recalled):
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         z, fired = self.net(x)
         absent = sorted(self.seen - set(y.tolist()))
         masked = z.clone()
@@ -271,14 +273,14 @@ class ERACE(Plain):
             loss = loss + ce(self.net(images)[0], labels)
         return loss, z, fired
 
-    def observe(self, y, fired):
+    def observe(self, y: Tensor, fired: list[Tensor]) -> None:
         self.seen |= set(y.tolist())
 
 
 class DERpp(Plain):
     draws = 2
 
-    def loss(self, x, y, recalled):
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         z, fired = self.net(x)
         loss = ce(z, y)
         if recalled:
@@ -287,17 +289,17 @@ class DERpp(Plain):
             loss = loss + self.s["beta"] * ce(self.net(second)[0], labels)
         return loss, z, fired
 
-    def extra(self, logits):
+    def extra(self, logits: Tensor) -> list[Tensor]:
         return [logits.detach()]
 
 
 class CLSER(Plain):
     draws = 1
 
-    def begin(self):
+    def begin(self) -> None:
         self.slow = {name: Average(self.net, self.seed, name) for name in ("plastic", "stable")}
 
-    def loss(self, x, y, recalled):
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         if not recalled:
             z, fired = self.net(x)
             return ce(z, y), z, fired
@@ -309,19 +311,19 @@ class CLSER(Plain):
         target = torch.where((p > s)[:, None], plastic, stable)
         return ce(z, torch.cat([y, labels])) + self.s["reg"] * mse(z_m, target), z[: len(y)], fired
 
-    def after_step(self):
+    def after_step(self) -> None:
         for name, average in self.slow.items():
             average.consolidate(self.net, self.s[f"r_{name}"], self.s["alpha"])
 
     @property
-    def answers(self):
+    def answers(self) -> Network:
         return self.slow["stable"].net
 
 
 class AGEM(Plain):
     draws = 1
 
-    def adjusted(self, gradients, recalled):
+    def adjusted(self, gradients: State, recalled: Recalled) -> State:
         for images, labels in recalled:
             reference = self.net.gradient(ce(self.net(images)[0], labels))
             dot, own = flat(gradients) @ flat(reference), flat(reference) @ flat(reference)
@@ -331,11 +333,11 @@ class AGEM(Plain):
 
 
 class LwF(Plain):
-    def begin(self):
+    def begin(self) -> None:
         self.old: list[int] = []
         self.teacher = self.net.copy()
 
-    def loss(self, x, y, recalled):
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         z, fired = self.net(x)
         loss = ce(z, y)
         if self.old:
@@ -344,24 +346,24 @@ class LwF(Plain):
             loss = loss - self.s["alpha"] * (target * torch.log_softmax(z[:, self.old] / t, 1)).sum(1).mean()
         return loss, z, fired
 
-    def after_task(self, t, index):
+    def after_task(self, t: int, index: Tensor) -> None:
         self.teacher = self.net.copy()
         self.old = sorted({*self.old, *self.stream.data.train_labels[index].tolist()})
 
 
 class EWC(Plain):
-    def begin(self):
+    def begin(self) -> None:
         self.fisher = {name: torch.zeros_like(p) for name, p in self.net.p.items()}
         self.anchor = {name: p.detach().clone() for name, p in self.net.p.items()}
 
-    def adjusted(self, gradients, recalled):
+    def adjusted(self, gradients: State, recalled: Recalled) -> State:
         made = {}
         for name, g in gradients.items():
             weight = 2 * self.s["penalty"] * self.fisher[name]
             made[name] = (g + weight * (self.net.p[name].detach() - self.anchor[name])) / (1 + self.s["lr"] * weight)
         return made
 
-    def after_task(self, t, index):
+    def after_task(self, t: int, index: Tensor) -> None:
         draw = generator(self.seed, f"after_task/{t}")
         order = index[torch.randperm(len(index), generator=draw)]
         total = {name: torch.zeros_like(p) for name, p in self.net.p.items()}
@@ -380,7 +382,7 @@ class SCoMMER(Plain):
     draws = 1
     sparse = [0.9, 0.8]  # noqa: RUF012
 
-    def begin(self):
+    def begin(self) -> None:
         self.slow = Average(self.net, self.seed, "coin")
         self.generator = generator(self.seed, "code")
         width, classes = int(self.s["width"]), self.stream.data.num_classes
@@ -390,7 +392,7 @@ class SCoMMER(Plain):
         self.retained = [int(min(1.1 * a * n, n) + 1e-9) for a, n in zip(self.sparse, self.units, strict=True)]
         self.p_h = [np.array([1.0] * k + [0.0] * (n - k)) for k, n in zip(self.retained, self.units, strict=True)]
 
-    def mask(self, y):
+    def mask(self, y: Tensor) -> Tensor:
         """Algorithm 3 for the last stage; one draw for the batch."""
         n = self.units[-1]
         clock = torch.empty(1, n).exponential_(generator=self.generator)[0].double().numpy()
@@ -404,7 +406,7 @@ class SCoMMER(Plain):
             rows.append((u <= p).astype(float) if p.sum() > 0 else heterogeneous)
         return torch.from_numpy(np.stack(rows))
 
-    def loss(self, x, y, recalled):
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         mask = self.mask(y)
         loss = torch.zeros((), dtype=torch.float64)
         for images, labels in recalled:
@@ -413,31 +415,31 @@ class SCoMMER(Plain):
         z, fired = self.net(x, [None] * (self.net.stages - 1) + [mask])
         return loss + ce(z, y), z, fired
 
-    def observe(self, y, fired):
+    def observe(self, y: Tensor, fired: list[Tensor]) -> None:
         for a_s, f in zip(self.a_s, fired, strict=True):
             for c, row in zip(y.tolist(), f.numpy(), strict=True):
                 a_s[c] += row
 
-    def after_step(self):
+    def after_step(self) -> None:
         self.slow.consolidate(self.net, self.s["r"], self.s["alpha"])
 
-    def refresh_semantic(self):
+    def refresh_semantic(self) -> None:
         for p_s, a_s in zip(self.p_s, self.a_s, strict=True):
             for c, row in enumerate(a_s):
                 p_s[c] = [1 - math.exp(-self.s["pi_s"] * v / max(row.max(), 1)) for v in row]
 
-    def after_epoch(self, epoch):
+    def after_epoch(self, epoch: int) -> None:
         if epoch > self.s["warmup"]:
             self.refresh_semantic()
 
-    def after_task(self, t, index):
+    def after_task(self, t: int, index: Tensor) -> None:
         for l, a_s in enumerate(self.a_s):
             a_g = a_s.sum(0)
             self.p_h[l] = np.exp(-self.s["pi_h"] * a_g / a_g.max())
         self.refresh_semantic()
 
     @property
-    def answers(self):
+    def answers(self) -> Network:
         return self.slow.net
 
 

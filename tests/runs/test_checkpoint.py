@@ -43,7 +43,7 @@ def silent(message):
     ],
     ids=lambda t: f"{t.dtype}{list(t.shape)}".removeprefix("torch."),
 )
-def test_tensors_come_back_to_the_bit(tmp_path, tensor):
+def test_tensors_are_restored_bit_for_bit(tmp_path, tensor):
     checkpoint.save(tmp_path, {"a": tensor, "memories/working/theta": torch.ones(2)}, {})
     tensors, values = checkpoint.load(tmp_path, silent)
     again = tensors["a"]
@@ -54,14 +54,14 @@ def test_tensors_come_back_to_the_bit(tmp_path, tensor):
     assert values == {}
 
 
-def test_values_come_back_as_they_were(tmp_path):
+def test_values_are_restored_unchanged(tmp_path):
     values = {"task": 3, "curve": [0.1 + 0.2, 1e-300], "scores": {"long_term": 2}, "started": "2024 – ü", "none": None,
               "done": False, "large": 2**60, "empty": []}  # fmt: skip
     checkpoint.save(tmp_path, {}, values)
     assert checkpoint.load(tmp_path, silent) == ({}, values)
 
 
-def test_views_of_one_vector_are_kept_apart(tmp_path):
+def test_views_of_one_vector_are_saved_separately(tmp_path):
     theta = torch.arange(6.0)
     checkpoint.save(tmp_path, {"a": theta[:2], "b": theta[2:]}, {})
     tensors, _ = checkpoint.load(tmp_path, silent)
@@ -73,7 +73,7 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
     assert checkpoint.load(tmp_path / "missing", silent) is None
 
 
-def test_the_newest_is_loaded_and_only_two_stay(tmp_path):
+def test_the_newest_is_loaded_and_only_two_are_kept(tmp_path):
     for step in range(1, 13):
         path = checkpoint.save(tmp_path, {"step": torch.tensor(step)}, {"step": step})
         assert path.is_file()
@@ -84,14 +84,14 @@ def test_the_newest_is_loaded_and_only_two_stay(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_numbers_count_on_beyond_their_digits(tmp_path):
+def test_numbers_may_outgrow_their_digits(tmp_path):
     path = checkpoint.save(tmp_path, {}, {"n": 1})
     path.rename(path.with_name(path.name.replace("000001", "999999")))
     checkpoint.save(tmp_path, {}, {"n": 2})
     assert checkpoint.load(tmp_path, print)[1] == {"n": 2}
 
 
-def test_files_of_others_are_left_alone(tmp_path):
+def test_files_of_other_programs_are_left_alone(tmp_path):
     theirs = [tmp_path / "checkpoint-best.safetensors", tmp_path / "checkpoint-00001-of-00002.safetensors"]
     for path in theirs:
         path.write_bytes(b"theirs")
@@ -102,7 +102,7 @@ def test_files_of_others_are_left_alone(tmp_path):
     assert all(path.read_bytes() == b"theirs" for path in theirs)
 
 
-def test_clearing_removes_checkpoints_whatever_became_of_them_and_nothing_else(tmp_path):
+def test_clearing_removes_all_checkpoints_and_nothing_else(tmp_path):
     checkpoint.save(tmp_path, {}, {})
     checkpoint.save(tmp_path, {}, {}).write_bytes(b"damaged")
     checkpoint.load(tmp_path, lambda message: None)
@@ -127,7 +127,7 @@ HARMS = {
 
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-def test_a_damaged_checkpoint_is_named_and_set_aside_and_the_one_before_is_used(tmp_path, harm):
+def test_a_damaged_checkpoint_is_reported_and_renamed_and_the_previous_one_is_used(tmp_path, harm):
     for step in (1, 2):
         newest = checkpoint.save(tmp_path, {"step": torch.full((5,), step)}, {"step": step})
     newest.write_bytes(harm(newest.read_bytes()))
@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_is_named_and_set_aside_and_the_one_before_is_used(
     assert checkpoint.load(tmp_path, silent)[1] == {"step": 1}  # the next time there is nothing to warn of
 
 
-def test_going_on_after_damage_counts_up_from_the_good_one(tmp_path):
+def test_after_damage_numbers_continue_from_the_intact_one(tmp_path):
     for step in (1, 2):
         newest = checkpoint.save(tmp_path, {}, {"step": step})
     newest.write_bytes(b"")
@@ -152,7 +152,7 @@ def test_going_on_after_damage_counts_up_from_the_good_one(tmp_path):
     assert len(numbers(tmp_path)) == 2
 
 
-def test_where_all_are_damaged_there_is_none(tmp_path):
+def test_without_an_intact_checkpoint_there_is_none(tmp_path):
     paths = [checkpoint.save(tmp_path, {}, {"step": step}) for step in (1, 2)]
     for path in paths:
         path.write_bytes(path.read_bytes()[:-3])
@@ -161,7 +161,7 @@ def test_where_all_are_damaged_there_is_none(tmp_path):
     assert [path.name in text for path, text in zip(reversed(paths), warnings, strict=True)] == [True, True]
 
 
-def test_a_half_written_file_of_a_killed_run_is_no_checkpoint(tmp_path):
+def test_a_partial_file_of_a_killed_run_is_not_a_checkpoint(tmp_path):
     path = checkpoint.save(tmp_path, {}, {"step": 1})
     (tmp_path / ".checkpoint-000002-0123456789abcdef.safetensors.partial").write_bytes(path.read_bytes()[:20])
     assert checkpoint.load(tmp_path, silent)[1] == {"step": 1}
@@ -170,14 +170,14 @@ def test_a_half_written_file_of_a_killed_run_is_no_checkpoint(tmp_path):
 # --- writing
 
 
-def test_a_file_is_written_and_replaced_whole(tmp_path):
+def test_a_file_is_written_and_replaced_completely(tmp_path):
     for content in (b"first", b"the second, longer", b""):
         write_atomically(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == content
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_several_may_write_one_file_at_once_and_it_is_whole(tmp_path):
+def test_a_file_that_several_threads_write_is_complete(tmp_path):
     contents = [bytes([i]) * 300_000 for i in range(8)]
     with ThreadPoolExecutor(8) as writers:
         for done in [writers.submit(write_atomically, tmp_path / "file", c) for c in contents * 4]:
@@ -186,7 +186,7 @@ def test_several_may_write_one_file_at_once_and_it_is_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_missing_folder_is_an_error_that_says_what_to_do(tmp_path):
+def test_a_missing_folder_is_an_error_with_advice(tmp_path):
     with pytest.raises(RunError, match=r"cannot write .*file: No such file or directory; .* choose another folder"):
         write_atomically(tmp_path / "missing" / "file", b"content")
 
@@ -199,7 +199,7 @@ def test_a_name_that_cannot_be_replaced_leaves_no_partial_file(tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_content_and_no_partial_file(tmp_path):
-    """The system itself refuses to write more than 1000 bytes."""
+    """The system refuses to write more than 1000 bytes."""
     script = """
 import resource, sys
 from pathlib import Path
@@ -231,7 +231,7 @@ def largest_file(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before(tmp_path):
+def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(tmp_path):
     for step in (1, 2):
         checkpoint.save(tmp_path, {"x": torch.zeros(10)}, {"step": step})
     before = sorted(tmp_path.iterdir())
@@ -244,7 +244,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before(tmp_path):
 # --- one process a folder
 
 
-def test_a_folder_held_by_another_process_is_refused_until_that_process_is_gone(tmp_path):
+def test_a_folder_locked_by_another_process_is_refused_until_that_process_ends(tmp_path):
     script = """
 import sys
 from pathlib import Path
@@ -267,7 +267,7 @@ with locked(Path(sys.argv[1])):
             assert folder.is_dir()
 
 
-def test_a_folder_is_free_again_after_use_and_after_an_error(tmp_path):
+def test_a_folder_is_unlocked_after_use_and_after_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), checkpoint.locked(tmp_path):
             1 / 0  # noqa: B018
@@ -286,8 +286,8 @@ def test_a_folder_in_which_nothing_was_written_is_removed(tmp_path):
     assert (tmp_path / "full" / "record.json").exists()
 
 
-def test_the_lock_is_the_systems_own(tmp_path):
-    """As other programs, and earlier versions of this one, take it."""
+def test_the_lock_is_an_flock(tmp_path):
+    """Other programs, and earlier versions of this one, use the same."""
     with (tmp_path / ".lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(RunError, match="in use"):
@@ -296,7 +296,7 @@ def test_the_lock_is_the_systems_own(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_file_in_place_of_the_folder_is_an_error_that_says_what_to_do(tmp_path):
+def test_a_file_in_place_of_the_folder_is_an_error_with_advice(tmp_path):
     (tmp_path / "runs").write_text("a file")
     for folder in (tmp_path / "runs", tmp_path / "runs" / "mine"):
         with pytest.raises(RunError, match=rf"cannot write into {folder}: .*; give another folder with --out"):

@@ -1,4 +1,4 @@
-"""Experiments resolved to plans: names, own streams, bad values."""
+"""Experiments and their plans: names, your own streams, invalid values."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ IMAGES = (np.random.default_rng(0).random((120, 8, 8)) * 255).astype(np.uint8)
 
 
 @pytest.mark.parametrize("name", ["../escape", "/absolute", "a/b", "x\0y", "", "-x", "..", "with space"])
-def test_a_run_stays_in_its_folder_whatever_its_stream_is_called(name: str) -> None:
+def test_the_name_of_a_run_is_a_safe_folder_name_for_any_stream_name(name: str) -> None:
     plan = prepare(Experiment(class_il((IMAGES, LABELS), 2, name=name), "sgd"))
     assert "/" not in plan.name
     assert "\0" not in plan.name
@@ -28,7 +28,7 @@ def test_a_run_stays_in_its_folder_whatever_its_stream_is_called(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["default", "s-cifar10", "mine"])
-def test_an_own_stream_is_fitted_whatever_it_is_called(name: str) -> None:
+def test_settings_of_your_own_stream_follow_its_images_whatever_its_name(name: str) -> None:
     stream = class_il((IMAGES, LABELS), 2, name=name)
     settings = prepare(Experiment(stream, "scommer", 20)).settings
     assert settings["network"] == "small"
@@ -40,7 +40,7 @@ def test_an_own_stream_is_fitted_whatever_it_is_called(name: str) -> None:
     assert prepare(Experiment(stream, "scommer", settings={"network": "mlp"})).settings["network"] == "mlp"
 
 
-def test_a_stream_with_a_name_and_no_preset_is_fitted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_named_stream_without_presets_follow_its_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STREAMS, "s-digits-2", ("digits", partial(class_il, tasks=2)))
     named = prepare(Experiment("s-digits-2", "scommer", 20))
     own = prepare(Experiment(load("s-digits-2"), "scommer", 20))
@@ -50,14 +50,14 @@ def test_a_stream_with_a_name_and_no_preset_is_fitted_too(monkeypatch: pytest.Mo
     assert not prepare(Experiment("s-digits", "scommer", 20)).fitted
 
 
-def test_records_tell_what_was_given_where_there_are_no_presets() -> None:
+def test_records_of_streams_without_presets_hold_the_given_settings() -> None:
     stream = class_il((IMAGES, LABELS), 2)
     record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
     assert record.experiment.given == {"epochs": 1, "width": 4}
     assert run(Experiment("s-digits", "sgd", settings={"epochs": 1, "width": 4})).experiment.given is None
 
 
-def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> None:
+def test_a_task_that_cannot_be_learned_or_scored_is_refused_before_training() -> None:
     data = from_arrays(IMAGES, LABELS)
     n, m = len(data.train_labels), len(data.test_labels)
 
@@ -90,7 +90,7 @@ def test_a_task_that_cannot_be_learned_or_scored_is_told_before_training() -> No
             wrong()  # type: ignore[no-untyped-call]
 
 
-def test_a_held_out_share_is_in_the_record() -> None:
+def test_the_held_out_fraction_is_in_the_record() -> None:
     stream = class_il((IMAGES, LABELS), 2, validation=0.25)
     record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))
     assert record.experiment.validation == 0.25
@@ -103,19 +103,19 @@ def test_a_held_out_share_is_in_the_record() -> None:
     [{"stream": 3}, {"method": None}, {"buffer": "3"}, {"seed": "a"}, {"seed": 0.5}, {"seed": -1},
      {"settings": None}, {"settings": ["lr"]}],
 )  # fmt: skip
-def test_values_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_values_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Experiment(**{"stream": "s-digits", **wrong})  # type: ignore[arg-type]
 
 
-def test_numpy_numbers_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     settings = {"epochs": np.int64(3), "lr": np.float32(0.5)}
     plan = prepare(Experiment("s-digits", "er", np.int64(20), np.int64(1), settings=settings))
     assert plan.name.startswith("s-digits-er-20-seed1-")  # which is JSON's business too
     assert (plan.settings["epochs"], plan.settings["lr"], plan.facts["buffer"]) == (3, 0.5, 20)
 
 
-def test_a_run_with_numpy_numbers_leaves_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_numpy_numbers_writes_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     stream = class_il((IMAGES, LABELS), 2, validation=np.float32(0.25))
     record = run(Experiment(stream, "sgd", settings={"epochs": np.int64(1), "width": np.int32(4)}), out="~/runs")
@@ -129,8 +129,8 @@ def test_a_run_with_numpy_numbers_leaves_its_record(tmp_path: Path, monkeypatch:
         Experiment("s-digits", validation="much")  # type: ignore[arg-type]
 
 
-def test_a_place_is_within_its_run() -> None:
-    """Also at the end of a task's last epoch, and of the last task."""
+def test_the_place_is_always_a_task_and_an_epoch_of_the_run() -> None:
+    """Even at the end of a task's last epoch and of the last task."""
     plan = prepare(Experiment("s-digits", "sgd", settings={"epochs": 2, "width": 4}))
     learner = Learner(plan.stream, plan.method, plan.training, device="cpu")
     places = [(learner.place, learner.known) for moment in learner.learn() if moment != "step"]

@@ -1,4 +1,4 @@
-"""What the tools that people watch curves with are told, read back from the tools themselves."""
+"""The curves in TensorBoard, MLflow and W&B, read back with these tools."""
 
 import signal
 import sys
@@ -19,7 +19,7 @@ QUICK = Experiment("s-digits", "er", 30, settings={"epochs": 2, "network": "mlp"
 
 
 def expected(record: Record) -> dict[str, list[float]]:
-    """The curves of a record: the loss of each epoch, and after each task the mean over the tasks so far."""
+    """Return the curves of a record: the loss of each epoch, and after each task the mean over the tasks so far."""
     r = record.matrices["working"]["class_il"]
     return {
         "loss": record.arrays["loss"].tolist(),
@@ -51,11 +51,11 @@ def test_tensorboard_holds_the_curves_of_the_record(tmp_path: Path) -> None:
 class StopInTheSecondTask(Watch):
     def moment(self, learner: Learner, moment: Moment) -> None:
         if (learner.task, moment) == (1, "epoch"):
-            signal.raise_signal(signal.SIGTERM)  # a job in the background may not hear SIGINT
+            signal.raise_signal(signal.SIGTERM)  # a background job may ignore SIGINT
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_run_that_goes_on_has_each_point_once(tmp_path: Path) -> None:
+def test_a_resumed_run_logs_each_point_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     with pytest.raises(Interrupted):
         run(QUICK, out=tmp_path, device="cpu", log="tensorboard", watch=StopInTheSecondTask())
@@ -65,7 +65,7 @@ def test_a_run_that_goes_on_has_each_point_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_run_that_begins_anew_begins_its_curves_anew(tmp_path: Path) -> None:
+def test_a_run_that_starts_over_starts_its_curves_over(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     run(QUICK, out=tmp_path, device="cpu", log="tensorboard")
     record = run(QUICK, out=tmp_path, device="cpu", log="tensorboard", fresh=True)
@@ -73,14 +73,14 @@ def test_a_run_that_begins_anew_begins_its_curves_anew(tmp_path: Path) -> None:
     assert [v for _, v in curves["loss"]] == pytest.approx(expected(record)["loss"], rel=1e-5)
 
 
-def test_a_package_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tool, module in (("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(UsageError, match=rf"pip install 'scommer\[{tool}\]'"):
             open_log(tool, "a", {}, tmp_path, 0)
 
 
-def test_bad_wishes_are_refused_before_any_training(tmp_path: Path) -> None:
+def test_invalid_logs_are_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tensorbord.*tensorboard"):
         run(QUICK, out=tmp_path, log="tensorbord", device="cpu")
     pytest.importorskip("tensorboard")
@@ -101,7 +101,7 @@ def test_mlflow_holds_the_curves_of_the_record(tmp_path: Path, monkeypatch: pyte
     assert [m.value for m in history] == pytest.approx(expected(record)["loss"])
 
 
-def test_wandb_is_told_all_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_writes_its_files_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     record = run(QUICK, out=tmp_path, device="cpu", log="wandb")

@@ -25,7 +25,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
-def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, Any], message: str) -> None:
     for refusing in (
         lambda: RunOptions(**wrong),
         lambda: replace(RunOptions(), **wrong),

@@ -1,4 +1,4 @@
-"""The presets against tables typed in from the paper and from the notes on its published implementation."""
+"""The presets, compared with tables from the paper and from notes on its published implementation."""
 
 import json
 import tomllib
@@ -118,14 +118,14 @@ def test_baselines_have_their_published_settings(stream, method, buffer, epochs,
     expect(settings(stream, method, buffer), {**wanted, "epochs": epochs})
 
 
-def test_sgd_on_s_cifar100_has_one_of_two_published_rates():
+def test_sgd_on_s_cifar100_has_one_of_the_two_published_learning_rates():
     assert settings("s-cifar100", "sgd")["lr"] in (0.03, 0.1)
 
 
 @pytest.mark.parametrize("stream", CIFAR_STREAMS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("variant", ["paper", "official"])
-def test_every_method_trains_in_the_same_way(stream, method, variant):
+def test_every_method_trains_the_same_way(stream, method, variant):
     """As published: plain SGD, batches of 32, ResNet-18, CIFAR-10's normalisation, crop and flip."""
     found = settings(stream, method, variant=variant)
     decay = 5e-4 if method == "lwf" else 0.0  # LwF's is published
@@ -144,7 +144,7 @@ def test_variants_differ_where_the_text_and_the_implementation_do(stream, buffer
     expect(official, {name: published for name, (_, published) in VARIANTS.items()})
 
 
-def test_a_variant_sets_only_what_differs_from_the_defaults_and_a_cell_of_the_paper_none_of_it():
+def test_a_variant_sets_only_what_differs_from_the_defaults_and_no_cell_overrides_it():
     found = tables()
     assert found["variant"]["official"] == {}  # the defaults are what was published: see below
     assert found["variant"]["paper"]["scommer"] == {
@@ -157,7 +157,7 @@ def test_a_variant_sets_only_what_differs_from_the_defaults_and_a_cell_of_the_pa
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_was_published_is_the_default_without_a_preset(name):
+def test_the_defaults_are_the_published_settings(name):
     usual = getattr(SCoMMER() if hasattr(SCoMMER(), name) else Training(), name)
     published = VARIANTS[name][1]
     assert usual == (tuple(published) if name == "pi_h" else published)
@@ -168,7 +168,7 @@ def test_official_is_the_default_variant():
     assert as_dict(made, training) == settings("s-cifar10", variant="official")
 
 
-def test_cifar_streams_are_seen_as_published():
+def test_cifar_streams_are_augmented_as_published():
     expected = {
         "network": "resnet18", "epochs": 50, "pad": 4, "flip": True,
         "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2615],
@@ -220,7 +220,7 @@ def test_overrides_win():
     expect(settings("s-cifar10"), others)
 
 
-def test_what_is_looked_up_does_not_change_the_presets():
+def test_looking_up_settings_does_not_change_the_presets():
     before = settings("s-cifar10")
     presets.preset("s-cifar10", "scommer", 200)["lr"] = 99
     settings("s-cifar10", lr=5.0)
@@ -246,7 +246,7 @@ def test_an_unknown_setting_has_a_hint(name, method, hint):
         settings("s-cifar10", method, **{name: 1})
 
 
-def test_a_preset_of_a_method_with_a_setting_that_it_has_not_is_told(monkeypatch):
+def test_a_preset_with_an_unknown_setting_is_refused(monkeypatch):
     tables = deepcopy(presets.presets())
     tables["cell"]["s-digits"]["er"] = {"epoch": 3}
     monkeypatch.setattr(presets, "presets", lambda: tables)
@@ -292,7 +292,7 @@ def test_every_key_of_the_presets_is_a_setting_of_its_method():
         assert name in known, f"[{where}] {name}"
 
 
-def test_every_table_of_the_presets_is_of_a_known_variant_stream_method_and_buffer():
+def test_every_table_of_the_presets_names_a_known_variant_stream_method_and_buffer():
     found = tables()
     assert set(found) == {"variant", "stream", "cell"}
     assert set(found["variant"]) == {"official", "paper"}
@@ -347,7 +347,7 @@ replay = 64
         ({"cell": {"s-digits": 3}}, r"expected tables, such as \[cell\.NAME\]"),
     ],
 )
-def test_what_is_no_preset_is_refused_and_changes_nothing(wrong, message):
+def test_invalid_presets_are_refused_and_change_nothing(wrong, message):
     before = deepcopy(presets.presets())
     with pytest.raises(UsageError, match=message):
         presets.register(wrong)

@@ -1,4 +1,4 @@
-"""How a run shows itself while it goes on."""
+"""Progress while a run trains."""
 
 import re
 from io import StringIO
@@ -14,7 +14,7 @@ from scommer.runs import progress
 from scommer.runs.progress import LiveWatch, Pace, PlainWatch, clock, watch_for
 
 
-def test_a_terminal_sees_a_bar_with_task_epoch_loss_speed_and_time_left() -> None:
+def test_a_terminal_shows_a_bar_with_task_epoch_loss_speed_and_time_left() -> None:
     screen = StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=24)
     watch = watch_for(console)
@@ -25,7 +25,7 @@ def test_a_terminal_sees_a_bar_with_task_epoch_loss_speed_and_time_left() -> Non
         assert re.search(part, screen.getvalue()), part
 
 
-def test_a_file_sees_plain_lines() -> None:
+def test_a_file_gets_plain_lines() -> None:
     lines = StringIO()
     watch = watch_for(Console(file=lines, width=80))
     assert isinstance(watch, PlainWatch)
@@ -36,19 +36,19 @@ def test_a_file_sees_plain_lines() -> None:
     assert "img/s" in lines.getvalue()
 
 
-def test_time_is_told_as_a_clock() -> None:
+def test_time_is_shown_as_on_a_clock() -> None:
     assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]
 
 
 def learner(device: str = "cpu", steps: int = 0) -> Any:
-    """As much of one as is looked at, of a hundred steps."""
+    """Return a stand-in for a learner, with a hundred steps."""
     return SimpleNamespace(
         device=torch.device(device), steps=(steps, 100), size=32, place=(1, 1), phases=[0],
         training=SimpleNamespace(epochs=1), mean_loss=lambda: 0.5,
     )  # fmt: skip
 
 
-def test_the_time_left_does_not_count_what_is_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_does_not_include_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     pace = Pace(10.0)
@@ -63,7 +63,7 @@ def test_the_time_left_does_not_count_what_is_compiled_before_the_first_step(mon
     assert not pace.due(learner(steps=25))
 
 
-def test_on_a_gpu_it_is_told_why_the_first_step_takes_long() -> None:
+def test_on_a_gpu_the_user_is_told_that_kernels_are_compiled() -> None:
     plan: Any = SimpleNamespace(name="a-run", experiment=SimpleNamespace(method="er"))
     for kind in (LiveWatch, PlainWatch):
         for device in ("cpu", "cuda"):

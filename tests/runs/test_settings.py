@@ -1,4 +1,4 @@
-"""What people set: assignments are read, values become the type that a setting has, or are refused."""
+"""Settings: assignments are parsed, values are converted to the type of a setting or refused."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_assignments_are_parsed_as_in_toml(text, name, value):
 
 
 @pytest.mark.parametrize("text", ["r", "", "=0.1", " = 0.1", "r 0.1"])
-def test_what_is_no_assignment_is_refused(text):
+def test_invalid_assignments_are_refused(text):
     with pytest.raises(UsageError, match=rf"'{text}' is not a setting: write name=value, for example r=0\.1"):
         parse(text)
 
@@ -54,7 +54,7 @@ def test_what_is_no_assignment_is_refused(text):
         ("dropout", "all", "all"),
     ],
 )
-def test_values_become_the_settings_type(name, given, value):
+def test_values_are_converted_to_the_settings_type(name, given, value):
     found = settings("s-cifar10", **{name: given})[name]
     assert found == value
     assert type(found) is type(value)
@@ -86,7 +86,7 @@ def test_values_become_the_settings_type(name, given, value):
         ("pi_h", "strong", r"a number or a list such as \[0\.9, 0\.8\]"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_with_what_is_expected(name, given, expected):
+def test_a_value_of_the_wrong_type_is_refused_with_the_expected_type(name, given, expected):
     with pytest.raises(UsageError, match=rf"^{name} = .* is invalid: expected {expected}$"):
         settings("s-cifar10", **{name: given})
 
@@ -100,7 +100,7 @@ def test_a_value_of_the_wrong_type_is_refused_with_what_is_expected(name, given,
         ("momentum", 1.0),
     ],
 )  # fmt: skip
-def test_training_that_cannot_be_is_refused(name, given):
+def test_invalid_training_settings_are_refused(name, given):
     with pytest.raises(UsageError, match=name):
         settings("s-cifar10", **{name: given})
     with pytest.raises(UsageError, match=name):
@@ -108,7 +108,7 @@ def test_training_that_cannot_be_is_refused(name, given):
 
 
 @pytest.mark.parametrize("text", ["epochs=inf", "batch=nan", "width=-inf"])
-def test_whole_numbers_that_are_none_are_refused(text):
+def test_infinite_whole_numbers_are_refused(text):
     name, value = parse(text)
     with pytest.raises(UsageError, match="is invalid: expected a whole number"):
         settings("s-cifar10", **{name: value})
@@ -122,7 +122,7 @@ def test_whole_numbers_that_are_none_are_refused(text):
           for text in ("lr=inf", "gamma=inf", "std=[inf]", "mean=[nan]", "mean=[inf]")),
     ],
 )  # fmt: skip
-def test_numbers_that_are_none_are_refused(text):
+def test_numbers_that_are_not_finite_are_refused(text):
     name, value = parse(text)
     with pytest.raises(UsageError, match=name):
         settings("s-cifar10", **{name: value})
@@ -136,6 +136,6 @@ def test_numbers_that_are_none_are_refused(text):
         ("cls-er", "r_stable", 1.1), ("cls-er", "r_plastic", -1), ("cls-er", "reg", -1), ("der++", "beta", -0.5),
     ],
 )  # fmt: skip
-def test_settings_of_a_method_out_of_range_are_refused(method, name, value):
+def test_method_settings_out_of_range_are_refused(method, name, value):
     with pytest.raises(UsageError, match=name):
         settings("s-cifar10", method, **{name: value})
