@@ -2,19 +2,22 @@
 
 import re
 import shlex
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from calling import QUICK, exit_code
 from PIL import Image
 
 from scommer.analysis import figures
+from scommer.analysis.measures import MEASURES
 from scommer.analysis.selection import load_records as load
 from scommer.methods import METHODS
 from scommer.nn.networks import NETWORKS
-from scommer.runs.presets import settings
+from scommer.runs.presets import presets, settings
 from scommer.runs.record import Record
 from scommer.streams import STREAMS
 
@@ -32,7 +35,7 @@ def blocks(document: str, language: str) -> list[str]:
 def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").symlink_to(ROOT / "docs")
-    registries: list[dict[str, Any]] = [METHODS, STREAMS, NETWORKS]  # type: ignore[list-item]
+    registries: list[Any] = [METHODS, STREAMS, NETWORKS, figures.FIGURES, MEASURES]
     before = [dict(registry) for registry in registries]
     names: dict[str, object] = {"__name__": "example"}
     examples = blocks(document, "python")
@@ -44,6 +47,24 @@ def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         for registry, held in zip(registries, before, strict=True):
             registry.clear()
             registry.update(held)
+        presets.cache_clear()
+
+
+def test_the_plugin_of_the_guide_works_in_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = dict(METHODS)
+    (tmp_path / "heavy.py").write_text(blocks("CONTRIBUTING.md", "python")[0])
+    lines = "".join(blocks("CONTRIBUTING.md", "console")).splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("scommer")]
+    assert [words[1] for words in commands] == ["run", "list"]
+    try:
+        for words in commands:
+            assert exit_code(*words[1:], *(QUICK if words[1] == "run" else ())) == 0
+    finally:
+        METHODS.clear()
+        METHODS.update(before)
+    (points,) = (tomllib.loads(block)["project"]["entry-points"] for block in blocks("CONTRIBUTING.md", "toml"))
+    assert list(points) == [registry._group for registry in (METHODS, NETWORKS, STREAMS)]
 
 
 def test_the_docstring_example_of_the_package_runs() -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from scommer import class_il, from_arrays
 from scommer.methods.er import ER
-from scommer.nn.networks import MLP, Kind
+from scommer.nn.networks import MLP, Architecture
 from scommer.runs.presets import register
 
 
@@ -47,7 +47,7 @@ def shades(root):
         return from_arrays(arrays["images"], arrays["labels"], name="shades")
 
 
-FLAT = Kind(flat, width=12, depth=1, stages=1)
+FLAT = Architecture(flat, width=12, depth=1, stages=1)
 STREAM = (shades, lambda data, validation, name: class_il(data, 2, validation=validation, name=name))
 register("""
 [stream.s-shades]

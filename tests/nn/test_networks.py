@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from scommer.errors import UsageError
 from scommer.nn.layers import BatchNorm
-from scommer.nn.networks import NETWORKS, Kind, build, units_of
+from scommer.nn.networks import NETWORKS, Architecture, build, units_of
 
 PAPER = (0.9, 0.9, 0.9, 0.8)
 
@@ -343,7 +343,7 @@ class WithoutReset(nn.Module):
 
 
 def test_other_layers_are_initialised_by_reset_parameters(monkeypatch):
-    monkeypatch.setitem(NETWORKS, "foreign", Kind(Foreign, 4, 1, 1))
+    monkeypatch.setitem(NETWORKS, "foreign", Architecture(Foreign, 4, 1, 1))
     torch.manual_seed(0)
     before = torch.get_rng_state()
     one, same, other = (build("foreign", (1, 2, 2), 3, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
@@ -356,7 +356,7 @@ def test_other_layers_are_initialised_by_reset_parameters(monkeypatch):
 
 
 def test_weights_without_reset_parameters_are_an_error(monkeypatch):
-    monkeypatch.setitem(NETWORKS, "own", Kind(WithoutReset, 4, 1, 1))
+    monkeypatch.setitem(NETWORKS, "own", Architecture(WithoutReset, 4, 1, 1))
     with pytest.raises(UsageError, match=r"WithoutReset .* reset_parameters"):
         build("own", (1, 2, 2), 3, torch.Generator())
 

@@ -178,7 +178,10 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
 
 
 def table(
-    name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False),
+    ],
     runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
     form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
     only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers without a run.")] = False,

@@ -197,7 +197,10 @@ def demo(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False),
+    ],
     seeds: Annotated[list[int] | None, numbers_option("--seeds", "Seeds of each cell.  [default: 0 1 2]")] = None,
     streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
     methods: Annotated[

@@ -149,7 +149,7 @@ def activations(units: Sequence[int], active: float | Sequence[float] | None, th
 
 
 @dataclass(frozen=True)
-class Kind:
+class Architecture:
     """A function that makes a network, and the network's default size.
 
     `make(image_shape, classes, width=, depth=, stages=, active=, activate=, threshold=)` returns a module, which is
@@ -171,11 +171,15 @@ def _mlp(image_shape: tuple[int, int, int], classes: int, depth: int, activate: 
     return MLP(math.prod(image_shape), classes, **settings)
 
 
-NETWORKS: Registry[Kind] = Registry(
+NETWORKS: Registry[Architecture] = Registry(
     "scommer.networks",
-    "a Kind",
-    lambda entry: isinstance(entry, Kind),
-    {"resnet18": Kind(_resnet, 64, 2, 4), "small": Kind(_resnet, 16, 1, 2), "mlp": Kind(_mlp, 256, 1, 2)},
+    "an Architecture",
+    lambda entry: isinstance(entry, Architecture),
+    {
+        "resnet18": Architecture(_resnet, width=64, depth=2, stages=4),
+        "small": Architecture(_resnet, width=16, depth=1, stages=2),
+        "mlp": Architecture(_mlp, width=256, depth=1, stages=2),
+    },
 )
 
 
