@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -265,7 +266,8 @@ class Learner:
         return tensors, {**{name: getattr(self, name) for name in POSITION}, "scores": counts}
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Restore a state. The learner must be of the same experiment."""
+        """Restore a state; ValueError or KeyError if it does not fit. The learner must be of the same experiment."""
+        self._check_fits(tensors, values)
         self.own_stream.join()
         for name, live in self.memories.tensors().items():
             live.copy_(tensors[f"memories/{name}"])
@@ -285,6 +287,24 @@ class Learner:
                 rows[view].append(Scores.from_arrays(arrays))
         self.untrained = next(iter(rows.pop("untrained")), None)
         self.scores = rows
+
+    def _check_fits(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Refuse a state whose tensors or position are not those of such a learner, before anything is changed."""
+        own = {f"memories/{name}": t for name, t in self.memories.tensors().items()}
+        own |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
+        found = {name for name in tensors if name.startswith(("memories/", "generator/"))}
+        if wrong := sorted(own.keys() ^ found):
+            raise ValueError(f"{wrong[0]} is {'missing' if wrong[0] in own else 'unknown'}")
+        for name, t in own.items():
+            if tensors[name].shape != t.shape or tensors[name].dtype != t.dtype:
+                raise ValueError(f"{name} is {tensors[name].dtype} {tuple(tensors[name].shape)}")
+        task, epoch, batch, offered = (index(values[name]) for name in ("task", "epoch", "batch", "offered"))
+        finished = task == len(self.phases) and epoch == batch == 0
+        inside = 0 <= task < len(self.phases) and 0 <= epoch <= self.training.epochs
+        if (not finished and not (inside and 0 <= batch <= self.steps_per_epoch(task))) or offered < 0:
+            raise ValueError(f"there is no task {task}, epoch {epoch}, batch {batch}")
+        if batch and not torch.equal(tensors["order"].cpu().sort().values, self.phases[task].sort().values):
+            raise ValueError("its order is not of this task's images")
 
     def _generators(self) -> dict[str, torch.Generator]:
         return {"augment": self.augmenting, "order": self.ordering, **self.memories.generators()}

@@ -10,6 +10,7 @@ from typing import Any
 
 import safetensors.torch
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 from torch import Tensor
 
 from scommer.errors import RunError
@@ -47,8 +48,12 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
             with suppress(OSError):  # the folder may be read-only
                 path.replace(path.with_suffix(".damaged"))
             continue
-        tensors, metadata = read_safetensors(path)
-        return renamed(tensors), json.loads(metadata["values"])
+        try:
+            tensors, metadata = read_safetensors(path)
+            values: dict[str, Any] = dict(json.loads(metadata["values"]))
+        except (SafetensorError, LookupError, ValueError, TypeError) as e:
+            raise RunError(f"{path} is not a checkpoint ({type(e).__name__}): move it away") from e
+        return renamed(tensors), values
     return None
 
 

@@ -83,14 +83,18 @@ class Plan:
         }  # fmt: skip
 
     @property
+    def identity(self) -> str:
+        """What tells this run from others, as JSON: experiment, settings, stream, and the classes of an own stream."""
+        classes = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
+        return json.dumps([self.facts, self.settings, self.stream.fingerprint, *classes], sort_keys=True)
+
+    @property
     def name(self) -> str:
         """The name of the run and its folder: readable, and different for different settings."""
         f = self.facts
-        classes = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
-        content = json.dumps([f, self.settings, self.stream.fingerprint, *classes], sort_keys=True)
         stream = re.sub(r"[^\w.+-]+", "_", f["stream"]).strip(".-") or "stream"
         parts = [stream, f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
-        return "-".join([*map(str, parts), sha256(content.encode()).hexdigest()[:6]])
+        return "-".join([*map(str, parts), sha256(self.identity.encode()).hexdigest()[:6]])
 
 
 def prepare(

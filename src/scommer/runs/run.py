@@ -51,6 +51,11 @@ class Run:
             watch.warn(warning)
 
     def _resume(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        if (found := values.get("plan", self.plan.identity)) != self.plan.identity:  # early ones do not say
+            raise RunError(
+                f"the checkpoint in {self.folder} belongs to another run ({_difference(found, self.plan)}): "
+                f"move it away, or start over with --fresh"
+            )
         for name, here in self._device().items():
             if values.get(name, here) != here:
                 raise RunError(
@@ -60,9 +65,10 @@ class Run:
         try:
             self.learner.restore(tensors, values)
             self.earlier = {name: values[name] for name in self.earlier}
-        except (KeyError, RuntimeError) as e:
+        except Exception as e:  # whatever a file may hold
             raise RunError(
-                f"the checkpoint in {self.folder} is from another version ({e}): start over with --fresh"
+                f"the checkpoint in {self.folder} does not fit this run ({type(e).__name__}: {e}): "
+                "start over with --fresh"
             ) from e
 
     def begin(self) -> None:
@@ -115,7 +121,7 @@ class Run:
             return
         self.learner.mean_loss()  # raises where it is not a number
         tensors, values = self.learner.state()
-        checkpoint.save(self.folder, tensors, values | self.history())
+        checkpoint.save(self.folder, tensors, values | self.history() | {"plan": self.plan.identity})
         self.saved_at, self.saved_steps = time.monotonic(), self.learner.steps[0]
         self.show_progress()
 
@@ -146,3 +152,15 @@ class Run:
             record.save(self.folder)
             checkpoint.clear(self.folder)
         self.record = record
+
+
+def _difference(identity: str, plan: Plan) -> str:
+    """Describe how another run's identity differs from a plan."""
+    try:
+        facts, settings, fingerprint, *_ = json.loads(identity)
+        there, here = {**settings, **facts}, {**plan.settings, **plan.facts}
+        changes = [f"{name} {there.get(name)}, not {here[name]}" for name in here if there.get(name) != here[name]]
+        changes += ["other images"] if fingerprint != plan.stream.fingerprint else []
+    except (ValueError, TypeError, AttributeError):
+        changes = []
+    return "; ".join(changes[:3]) or "of an unknown kind"
