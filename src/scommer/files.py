@@ -1,14 +1,17 @@
 """Files that are written whole or not at all, and safetensors files with their metadata."""
 
+import errno
 import os
+import platform
 import threading
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from safetensors import safe_open
 from torch import Tensor
 
-from scommer.errors import RunError
+from scommer.errors import RunError, UsageError
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -20,9 +23,21 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors, f.metadata() or {}
 
 
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that a user asked for, atomically, and create its folder if needed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    except OSError as e:
+        raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None
+    write_atomically(Path(os.path.realpath(path)), content)  # through a link, not over it
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that its name always holds either the old content or all of the new, even if several write it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    key = f".{sha256(path.name.encode()).hexdigest()[:8]}.{_host()}"  # short: a name may be as long as it can be
+    partial = path.with_name(f"{key}-{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as f:
             f.write(content)
@@ -41,3 +56,22 @@ def write_atomically(path: Path, content: bytes) -> None:
             f"cannot write {path}: {e.strerror or e}; what was saved before is intact: "
             "free some space or choose another folder, then try again"
         ) from e
+    with suppress(OSError):
+        for stale in path.parent.glob(f"{key}-*.partial"):
+            if not _alive(int(stale.name.removeprefix(f"{key}-").split("-")[0])):
+                stale.unlink(missing_ok=True)  # of a process that was killed while it wrote
+
+
+def _host() -> str:
+    """Return a short name of this machine: process numbers mean nothing on another one that shares the folder."""
+    return sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

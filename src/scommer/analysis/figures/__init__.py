@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from scommer.analysis.figures import codes, history, matrices, recency, scores, stability, style, tasks
 from scommer.analysis.groups import Group, groups
 from scommer.errors import UsageError, check_name
+from scommer.files import write_output
 from scommer.runs.record import Record
 
 
@@ -108,12 +109,11 @@ def as_svg(figure: Figure, transparent: bool = True) -> bytes:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, SVG or PDF, by the ending of the name."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix.lower() == ".svg":
-            path.write_bytes(as_svg(figure, transparent=False))
-            return
-        with matplotlib.rc_context(style.RC):
-            figure.savefig(path, dpi=250, metadata=METADATA[path.suffix.lower()])
-    except OSError as e:
-        raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None
+    kind = path.suffix.lower()
+    if kind == ".svg":
+        write_output(path, as_svg(figure, transparent=False))
+        return
+    out = BytesIO()
+    with matplotlib.rc_context(style.RC):
+        figure.savefig(out, format=kind[1:], dpi=250, metadata=METADATA[kind])
+    write_output(path, out.getvalue())

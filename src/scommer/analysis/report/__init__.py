@@ -12,6 +12,7 @@ from markupsafe import Markup
 from scommer.analysis.report.content import contents
 from scommer.analysis.table import as_html
 from scommer.errors import UsageError
+from scommer.files import write_output
 from scommer.runs.record import Record
 
 ENDINGS = (".html", ".htm")
@@ -42,11 +43,7 @@ def report(records: Sequence[Record]) -> str:
 def write(page: str, path: Path) -> None:
     """Write the page, and create its folder if needed."""
     check(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(page.encode("utf-8", "replace"))  # a name may hold half a surrogate pair
-    except OSError as e:
-        raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None
+    write_output(path, page.encode("utf-8", "replace"))  # a name may hold half a surrogate pair
 
 
 def _own(name: str) -> str:

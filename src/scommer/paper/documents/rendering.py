@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 
 from scommer.errors import ScommerError, UsageError
+from scommer.files import write_output
 from scommer.paper.documents.vocabulary import FILTERS, Vocabulary, digits
 
 TEMPLATES = Path("docs", "templates")
@@ -93,4 +94,4 @@ def _fill_item(item: str, width: int) -> str:
 def main() -> None:
     """Render every document of the repository in the current folder."""
     for path, text in documents(Path()).items():
-        path.write_text(text)
+        write_output(path, text.encode())

@@ -1,0 +1,98 @@
+"""Files are written whole or not at all, whatever happens meanwhile."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from scommer.analysis import figures, report
+from scommer.errors import RunError, UsageError
+from scommer.files import write_atomically, write_output
+
+FAULTS = {"open": "pathlib.Path.open", "fsync": "os.fsync", "replace": "pathlib.Path.replace"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_point_leaves_the_old_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FAULTS[fault], full)
+        with pytest.raises(RunError, match="No space left"):
+            write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_writer(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    code = (
+        "import os, signal, pathlib, scommer.files as f\n"
+        "f.os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"f.write_atomically(pathlib.Path({str(path)!r}), b'new')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode < 0
+    (stale,) = tmp_path.iterdir()
+    assert stale.suffix == ".partial"
+    mine = stale.with_name(stale.name.replace(stale.name.split(".")[2].split("-")[1], str(os.getpid()), 1))
+    mine.write_bytes(b"another thread is writing")
+    write_atomically(path, b"newer")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([mine.name, "file"])
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 255)
+    write_atomically(path, b"1")
+    assert path.read_bytes() == b"1"
+    with pytest.raises(RunError, match="too long"):
+        write_atomically(tmp_path / ("x" * 256), b"1")
+
+
+def test_an_output_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_output(tmp_path / "link", b"1")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.pdf", "a.html"])
+def test_a_full_disk_does_not_destroy_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Through every command that writes a file for its user."""
+    path = tmp_path / name
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        if name.endswith("html"):
+            report.write("<html>", path)
+        else:
+            figures.save(Figure(), path)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(RunError, match="No space left"):
+            write()
+    assert path.read_bytes() == b"old"
+    write()
+    assert path.read_bytes() != b"old"
+
+
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="cannot write"):
+        write_output(tmp_path / "file" / "a.png", b"1")
