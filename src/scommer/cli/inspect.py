@@ -54,14 +54,23 @@ def list_(
         known = tasks is not None and tasks.default is not tasks.empty
         streams.append(row(name, source, str(tasks.default) if tasks and known else MISSING))
     methods = [row(name, (kind.__doc__ or "").strip().splitlines()[0]) for name, kind in METHODS.items()]
-    cells = [row(name, *(presets.buffers(name, method) for method in METHODS)) for name in STREAMS]
+    cells = [row(name, ", ".join(_presets_of(name))) for name in STREAMS]
     for table in (
         Table("Streams", text_columns("stream", "data", "tasks"), tuple(streams)),
         Table("Methods", text_columns("method", "what it does"), tuple(methods)),
-        Table("Presets: buffers with values of their own", text_columns("stream", *METHODS), tuple(cells)),
+        Table("Presets (buffers with separate values)", text_columns("stream", "methods"), tuple(cells)),
     ):
         console.print(as_rich(table))
     console.print("Settings of a cell: scommer list s-cifar10 --method scommer --buffer 200")
+
+
+def _presets_of(stream: str) -> list[str]:
+    """Return the methods with presets for a stream, each with the buffers that have separate values."""
+    from scommer.methods import METHODS
+    from scommer.runs.presets import buffers
+
+    found = {method: buffers(stream, method) for method in METHODS}
+    return [method if b == "any" else f"{method} ({b})" for method, b in found.items() if b != "–"]
 
 
 def _settings(title: str, settings: dict[str, Any]) -> "RichTable":
