@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from example_facts import CODE, DEVICE, EXPERIMENT, STREAM, TIMES
 
-from scommer.errors import RunError, UsageError
+from scommer.analysis.selection import load_records
+from scommer.errors import RunError, RunWarning, UsageError
 from scommer.runs import record as records
 from scommer.runs.record import Record
 
@@ -245,6 +246,18 @@ def test_missing_and_unknown_keys_are_refused(
         (lambda v: v["times"].update(seconds=None), r"times\.seconds is None, expected float"),
         (lambda v: v.update(inference="other"), "no scores of its memory 'other'"),
         (lambda v: v.update(format=99), "its format is 99, expected 1"),
+        (lambda v: v["times"].update(steps=0), "0 steps in"),
+        (lambda v: v["times"].update(seconds=-1.0), "impossible"),
+        (lambda v: v["times"].update(seconds=float("nan")), "it holds NaN"),
+        (lambda v: v["stream"].update(tasks=[]), "other classes than its stream"),
+        (lambda v: v["stream"].update(tasks=[[0, 99]]), "other classes than its stream"),
+        (lambda v: v["matrices"]["working"].pop("class_il"), "incomplete"),
+        (lambda v: v["matrices"]["working"].update(class_il=[[1.0], [2.0, 3.0]]), "does not have"),
+        (lambda v: v["matrices"]["working"].update(class_il=[]), "does not have"),
+        (lambda v: v["matrices"]["working"]["class_il"][0].__setitem__(0, 100.5), "not in percent"),
+        (lambda v: v["matrices"]["working"]["class_il"][0].__setitem__(0, float("inf")), "it holds Infinity"),
+        (lambda v: v["scores"]["working"]["class_il"].pop("accuracy"), "no accuracy"),
+        (lambda v: v.update(scores={}), "no scores"),
     ],
 )
 def test_values_of_another_type_are_refused(
@@ -272,6 +285,46 @@ def test_damaged_arrays_are_an_error_that_names_the_file(tmp_path: Path, harm: C
     except Exception as e:  # numpy may leave the file open, which shows once the error is released
         said = f"{type(e).__name__}: {e}"
     assert re.match(r"(UsageError|RunError): .*arrays\.npz", said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "{", '{"name": 1}', "[" * 100_000, "\ud800", '"' + "x" * 2**24 + '"'],
+    ids=["empty", "list", "null", "cut", "little", "deep", "half a surrogate pair", "large"],
+)
+def test_any_other_text_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "record.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(UsageError, match="not a record of this version"):
+        Record.load(tmp_path)
+
+
+def test_a_record_that_is_a_folder_or_a_loop_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "record.json").mkdir()
+    with pytest.raises(UsageError, match="holds no finished run"):
+        Record.load(tmp_path)
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop" / "record.json").symlink_to(tmp_path / "loop" / "record.json")
+    with pytest.raises(UsageError, match="holds no finished run"):
+        Record.load(tmp_path / "loop")
+
+
+def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(arrays={"loss": np.zeros(10**6)}).save(tmp_path)
+    monkeypatch.setattr(records, "LARGEST_UNPACKED", 10**6)
+    with pytest.raises(UsageError, match=r"arrays\.npz"):
+        len(Record.load(tmp_path).arrays)
+
+
+def test_a_damaged_record_among_many_is_named_and_skipped(tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        made(name=name).save(tmp_path / name)
+    (tmp_path / "two" / "record.json").write_text("{}")
+    with pytest.warns(RunWarning, match="skipped a run: .*two"):
+        found = load_records(tmp_path)
+    assert sorted(r.name for r in found) == ["one", "three"]
+    with pytest.raises(UsageError, match="not a record"):
+        load_records(tmp_path / "two")
 
 
 # --- found

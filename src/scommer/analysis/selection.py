@@ -10,7 +10,7 @@ from scommer.errors import UsageError, check_name
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs import presets
-from scommer.runs.record import Record, find
+from scommer.runs.record import Record, find, load_all
 from scommer.runs.settings import as_dict, parse, written
 
 PRESET = "preset"
@@ -26,7 +26,10 @@ def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
     records: dict[Path, Record] = {}
     for path in [paths] if isinstance(paths, str | Path) else paths:
         where, conditions = _split(Path(path))
-        found = {folder.resolve(): Record.load(folder) for folder in _run_folders(Path(where))}
+        loaded = load_all(_run_folders(Path(where)))
+        found = {folder.resolve(): record for folder, record in loaded.items()}
+        if not found:
+            raise UsageError(f"{where} holds no run that can be read")
         known = {name for r in found.values() for name in _facts(r)}
         for condition in conditions:
             found = _select(found, condition, where, known)

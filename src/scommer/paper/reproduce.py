@@ -14,7 +14,7 @@ from scommer.methods import METHODS
 from scommer.paper import tables
 from scommer.runs.experiment import Experiment, prepare
 from scommer.runs.options import RunOptions
-from scommer.runs.record import Record, find
+from scommer.runs.record import find, load_all
 from scommer.runs.runner import TimeUp, run_together
 from scommer.runs.settings import written
 from scommer.streams import Stream
@@ -51,7 +51,7 @@ def wanted(
     if buffers and not any(METHODS[e.method].draws for e in needed):
         raise UsageError(f"{' and '.join(methods)} {'have' if len(methods) > 1 else 'has'} no buffer: omit --buffer")
     needed = _part(needed, "buffer", [str(b) for b in buffers], _buffer)
-    records = [Record.load(folder) for folder in find(results)]
+    records = list(load_all(find(results)).values())
     loaded: dict[tuple[str, float], Stream] = {}
     made = []
     for e in needed:
@@ -116,8 +116,7 @@ def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
     runs has the median of all.
     """
     times: dict[str, list[tuple[str, float]]] = {}
-    for folder in find(results):
-        record = Record.load(folder)
+    for record in load_all(find(results)).values():
         times.setdefault(record.device.name, []).append((record.experiment.method, record.step_ms))
     if not times:
         return None

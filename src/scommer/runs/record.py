@@ -1,21 +1,24 @@
 """The record of a run: record.json and arrays.npz, read, written and found."""
 
 import json
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 
-from scommer.errors import UsageError, lookup
+from scommer.errors import RunWarning, UsageError, lookup
 from scommer.files import write_atomically
 from scommer.runs.facts import CodeFacts, DeviceFacts, ExperimentFacts, StreamFacts, Times, from_json, to_json
 
 FORMAT = 1
+LARGEST = 2**24  # bytes of a record.json; ours have some ten thousand
+LARGEST_UNPACKED = 2**30  # bytes of all arrays
 REMEDY = "remove its folder, or run it again with --fresh"
 
 
@@ -78,17 +81,56 @@ class Record:
         folder = Path(folder)
         path = folder / "record.json"
         try:
-            record = from_json(cls, json.loads(path.read_text()), skip="arrays")
-            if record.format != FORMAT:
-                raise ValueError(f"its format is {record.format}, expected {FORMAT}")
-            if record.inference not in record.matrices.keys() & record.scores.keys():
-                raise ValueError(f"it has no scores of its memory '{record.inference}'")
-        except OSError:
-            raise UsageError(f"{folder} holds no finished run: there is no record.json in it") from None
-        except ValueError as e:
+            if path.stat().st_size > LARGEST:
+                raise ValueError(f"it has more than {LARGEST} bytes")
+            record = from_json(cls, json.loads(path.read_text(), parse_constant=_not_finite), skip="arrays")
+            record._check()
+        except OSError as e:
+            why = "there is no record.json in it" if isinstance(e, FileNotFoundError) else e.strerror or e
+            raise UsageError(f"{folder} holds no finished run: {why}") from None
+        except (ValueError, RecursionError) as e:
             raise UsageError(f"{path} is not a record of this version ({e}): {REMEDY}") from None
         record.arrays = _Arrays(folder / "arrays.npz")
         return record
+
+    def _check(self) -> None:
+        """Raise ValueError where values do not fit each other."""
+        if self.format != FORMAT:
+            raise ValueError(f"its format is {self.format}, expected {FORMAT}")
+        if self.inference not in self.matrices or self.matrices.keys() != self.scores.keys():
+            raise ValueError(f"it has no scores of its memory '{self.inference}'")
+        if self.times.steps < 1 or self.times.seconds < 0 or (self.times.together or 1) < 1:
+            raise ValueError(f"{self.times.steps} steps in {self.times.seconds} s are impossible")
+        tasks, classes = self.stream.tasks, len(self.stream.classes)
+        if not tasks or not all(0 <= c < classes for task in tasks for c in task):
+            raise ValueError("its tasks have other classes than its stream")
+        for memory, by_setting in self.matrices.items():
+            if "class_il" not in by_setting or by_setting.keys() != self.scores[memory].keys():
+                raise ValueError(f"the scores of {memory} are incomplete")
+            for setting, rows in by_setting.items():
+                if len(rows) not in (1, len(tasks)) or any(len(row) != len(tasks) for row in rows):
+                    raise ValueError(f"the matrix of {memory} in {setting} does not have {len(tasks)} tasks")
+                if not all(0 <= value <= 100 for row in rows for value in row):
+                    raise ValueError(f"the matrix of {memory} in {setting} is not in percent")
+                if "accuracy" not in self.scores[memory][setting]:
+                    raise ValueError(f"{memory} has no accuracy in {setting}")
+
+
+def _not_finite(constant: str) -> float:
+    raise ValueError(f"it holds {constant}")
+
+
+def load_all(folders: Sequence[Path]) -> dict[Path, Record]:
+    """Load the records in folders. A damaged one among several is named in a warning and skipped."""
+    found: dict[Path, Record] = {}
+    for folder in folders:
+        try:
+            found[folder] = Record.load(folder)
+        except UsageError as e:
+            if len(folders) == 1:
+                raise
+            warnings.warn(f"skipped a run: {e}", RunWarning, stacklevel=3)
+    return found
 
 
 class _Arrays(Mapping[str, np.ndarray]):
@@ -106,9 +148,12 @@ class _Arrays(Mapping[str, np.ndarray]):
         if self._packed is None:
             return {}
         try:
+            with ZipFile(BytesIO(self._packed)) as packed:
+                if sum(member.file_size for member in packed.infolist()) > LARGEST_UNPACKED:
+                    raise ValueError("too large")
             with np.load(BytesIO(self._packed), allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (ValueError, EOFError, BadZipFile, OSError) as e:
+        except Exception as e:  # a damaged archive may raise anything
             raise UsageError(f"{self._path} is damaged ({type(e).__name__}): {REMEDY}") from None
 
     def __getitem__(self, name: str) -> np.ndarray:
