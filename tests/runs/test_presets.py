@@ -296,7 +296,7 @@ def test_every_table_of_the_presets_names_a_known_variant_stream_method_and_buff
     found = tables()
     assert set(found) == {"variant", "stream", "cell"}
     assert set(found["variant"]) == {"official", "paper"}
-    assert set(found["stream"]) == {*STREAMS, "default"}
+    assert set(found["stream"]) <= {*STREAMS, "default"}  # a stream may have none
     assert set(found["cell"]) <= set(found["stream"])
     assert {table.get("like", "default") for table in found["stream"].values()} <= set(found["stream"])
     for methods in found["cell"].values():
