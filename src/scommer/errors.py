@@ -8,6 +8,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def printable(text: str) -> str:
+    """Return a text that does nothing to a terminal: names in files may hold control characters."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 class ScommerError(Exception):
     """A message for the user: what was given, what was expected, what to do next."""
 

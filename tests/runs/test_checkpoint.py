@@ -301,3 +301,17 @@ def test_a_file_in_place_of_the_folder_is_an_error_with_advice(tmp_path):
     for folder in (tmp_path / "runs", tmp_path / "runs" / "mine"):
         with pytest.raises(RunError, match=rf"cannot write into {folder}: .*; give another folder with --out"):
             checkpoint.locked(folder).__enter__()
+
+
+def test_clearing_leaves_what_others_put_there(tmp_path):
+    checkpoint.save(tmp_path, {"x": torch.zeros(1)}, {})
+    (ours,) = tmp_path.iterdir()
+    (tmp_path / ours.with_suffix(".damaged").name).write_bytes(b"ours, set aside")
+    foreign = [tmp_path / f"checkpoint-{name}" for name in ("best.pt", "1-notes.txt", "old.damaged")]
+    for path in foreign:
+        path.write_bytes(b"somebody's")
+    (tmp_path / "checkpoint-folder").mkdir()
+    (tmp_path / "progress.json").mkdir()
+    checkpoint.clear(tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*(path.name for path in foreign), "checkpoint-folder", "progress.json"}

@@ -9,8 +9,8 @@ import pytest
 
 from scommer import Experiment, run
 from scommer.engine.learner import Learner, Moment
-from scommer.errors import UsageError
-from scommer.runs.logs import open_log
+from scommer.errors import RunError, UsageError
+from scommer.runs.logs import LOGS, open_log
 from scommer.runs.progress import Watch
 from scommer.runs.record import Record
 from scommer.runs.runner import Interrupted
@@ -106,3 +106,25 @@ def test_wandb_writes_its_files_offline(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("WANDB_MODE", "offline")
     record = run(QUICK, out=tmp_path, device="cpu", log="wandb")
     assert list((tmp_path / record.name / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_the_log_of_a_run_that_cannot_begin_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`begin` fails where an earlier run cannot be removed."""
+    closed = []
+
+    class Log:
+        def __init__(self, *_: Any) -> None: ...
+
+        def scalars(self, step: int, values: Any) -> None: ...
+
+        def close(self) -> None:
+            closed.append(self)
+
+    def fails(_: Any) -> None:
+        raise RunError("cannot begin")
+
+    monkeypatch.setitem(LOGS, "tensorboard", Log)
+    monkeypatch.setattr("scommer.runs.run.Run.begin", fails)
+    with pytest.raises(RunError, match="cannot begin"):
+        run(QUICK, out=tmp_path, log="tensorboard", device="cpu")
+    assert len(closed) == 1

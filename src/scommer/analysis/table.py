@@ -13,6 +13,8 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 from rich.table import Table as RichTable
 
+from scommer.errors import printable
+
 MISSING = "–"
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
@@ -122,15 +124,15 @@ def mean_std(mean: float, std: float | None, form: str = ".2f") -> str:
 
 def as_rich(table: Table) -> RichTable:
     """Return a table to print in a terminal."""
-    made = RichTable(title=table.title or None, title_justify="left", min_width=min(len(table.title), 80))
+    made = RichTable(title=printable(table.title) or None, title_justify="left", min_width=min(len(table.title), 80))
     if table.dense:
         made.box, made.padding, made.header_style = None, (0, 1, 0, 0), "bold underline"
         made.min_width = None
-    made.caption, made.caption_justify = "\n".join(table.notes) or None, "left"
+    made.caption, made.caption_justify = printable("\n".join(table.notes)) or None, "left"
     for c in table.columns:
         made.add_column(c.name, justify="right" if c.number else "left", no_wrap=not c.wrap, overflow="fold")
     for r in table.rows:
-        made.add_row(*(c.text for c in r.cells), style="bold" if r.strong else "")
+        made.add_row(*(printable(c.text) for c in r.cells), style="bold" if r.strong else "")
     return made
 
 

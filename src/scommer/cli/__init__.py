@@ -1,9 +1,12 @@
 """The command line. Each command is thin: it looks things up, calls the package and prints."""
 
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +16,7 @@ from scommer import __version__
 from scommer.cli import analyse, data, inspect, predict, train
 from scommer.cli.common import Command, console
 from scommer.cli.plugins import with_plugins
-from scommer.errors import RunWarning, ScommerError
+from scommer.errors import RunWarning, ScommerError, printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,25 +45,47 @@ for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
 def main() -> None:
     """Run a command. An error is one line on stderr and an exit code, never a traceback."""
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may not have a letter
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can be reported
     except ScommerError as e:
-        _print_error(str(e))
-        sys.exit(e.exit_code)
-    except RuntimeError as e:  # on a CPU, torch has no class of its own for this error
-        if not re.search("out of memory|allocate memory", str(e)):
+        sys.exit(_fail(str(e), e.exit_code))
+    except (MemoryError, RuntimeError) as e:  # on a CPU, torch has no class of its own for this error
+        if isinstance(e, RuntimeError) and "home directory" in str(e):  # of pathlib
+            sys.exit(_fail("a path begins with ~ and the name of a user that does not exist: write the whole path", 2))
+        if isinstance(e, RuntimeError) and not re.search("out of memory|allocate memory", str(e)):
             raise
-        _print_error("out of memory: use a smaller network, batch or buffer, or fewer seeds at once")
-        sys.exit(1)
+        sys.exit(_fail("out of memory: use smaller images, network, batch or buffer, or fewer seeds at once", 1))
     except KeyboardInterrupt:
-        _print_error("stopped")
-        sys.exit(130)
+        sys.exit(_fail("stopped", 130))
     except BrokenPipeError:
+        _close_stdout()
         sys.exit(1)
+    except OSError as e:
+        _close_stdout()
+        what = f" ({e.filename})" if e.filename else ""
+        sys.exit(_fail(f"{e.strerror or e}{what}: check the path, its permissions and the space on its disk", 1))
+
+
+def _fail(message: str, code: int) -> int:
+    with suppress(OSError):  # stderr, too, may be full or closed
+        _print_error(message)
+    return code
+
+
+def _close_stdout() -> None:
+    """Let Python find nothing to write when it exits."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_error(message: str) -> None:
-    Console(stderr=True, highlight=False).print(f"scommer: {message}", markup=False, soft_wrap=True)
+    Console(stderr=True, highlight=False).print(f"scommer: {printable(message)}", markup=False, soft_wrap=True)
 
 
 _python_showwarning = warnings.showwarning

@@ -30,6 +30,7 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; eac
 # --- lists of numbers: 0 1 2, 0,1,2 or 0-2
 
 NUMBERS = "N..."  # how --help shows such a list, and how a command knows its options
+MOST = 10_000  # numbers in a range
 HINT = "write 0 1 2, 0,1,2 or 0-2"
 LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
@@ -49,6 +50,8 @@ def numbers(text: str) -> list[int]:
         first, last = int(ends[1]), int(ends[2] or ends[1])
         if first > last:
             raise UsageError(f"'{part}' ends before it begins: write {last}-{first}")
+        if last - first >= MOST:
+            raise UsageError(f"'{part}' has {last - first + 1:,} numbers: give at most {MOST:,}")
         found += range(first, last + 1)
     if not found:
         raise UsageError(f"'{text}' has no numbers: {HINT}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scommer.cli.common import DeviceOption
-from scommer.errors import UsageError
+from scommer.errors import UsageError, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,11 +60,11 @@ def predict(
                 read.append((path, read_images([path], channels, (height, width))))
             except UsageError as e:
                 bad += 1
-                print(f"scommer: {e}", file=sys.stderr)
+                print(printable(f"scommer: {e}"), file=sys.stderr)
         for (path, _), p in zip(read, model(np.concatenate([x for _, x in read])) if read else [], strict=True):
             best = int(p.argmax())
             found = {"file": str(path), "class": names[best], "probability": round(float(p[best]), 4)}
-            print(json.dumps(found) if as_json else "\t".join(map(str, found.values())))
+            print(json.dumps(found) if as_json else printable("\t".join(map(str, found.values()))))
     if bad:
         raise UsageError(f"{bad} of {len(files)} images could not be read")
 

@@ -1,5 +1,6 @@
 """Image files, with one folder per class."""
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from operator import index
@@ -91,6 +92,8 @@ def read_images(
         size = (index(size), index(size))
     if size and min(size) < 1:
         raise UsageError(f"size is {size[0]}: give at least 1 pixel")
+    if size:
+        _check_memory(len(files), size)
     images, broken = [], {}
     for path in files:
         try:
@@ -111,6 +114,16 @@ def read_images(
                 f"{path} is {w} × {h} pixels, {files[0]} is {w0} × {h0}: give one size for all, for example 32"
             )
     return np.stack(images)
+
+
+def _check_memory(images: int, size: tuple[int, int]) -> None:
+    """Refuse what cannot fit into memory, before the system ends the process."""
+    needed, there = 2 * images * size[0] * size[1] * 3, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UsageError(
+            f"{images} images of {size[0]} × {size[1]} pixels need {needed / 2**30:.0f} GiB, and this machine has "
+            f"{there / 2**30:.0f} GiB: give a smaller size, or fewer images"
+        )
 
 
 def _read(path: Path, mode: str | None, size: tuple[int, int] | None) -> NDArray[np.uint8]:

@@ -68,9 +68,11 @@ def newer_than(record: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove all checkpoints, and what a killed process was writing."""
-    for path in [*folder.glob("checkpoint-*"), *folder.glob(".*.partial"), folder / "progress.json"]:
-        path.unlink(missing_ok=True)
+    """Remove all checkpoints, and what a killed process was writing; what others put there stays."""
+    damaged = [path for path in folder.glob("checkpoint-*.damaged") if NAME.fullmatch(f"{path.stem}.safetensors")]
+    for path in [*_newest_first(folder), *damaged, *folder.glob(".*.partial"), folder / "progress.json"]:
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def _newest_first(folder: Path) -> list[Path]:

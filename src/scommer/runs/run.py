@@ -71,6 +71,11 @@ class Run:
                 "start over with --fresh"
             ) from e
 
+    def close(self) -> None:
+        """Close the log, if there is one."""
+        if self.log:
+            self.log.close()
+
     def begin(self) -> None:
         """Show the progress; when starting over, first remove what an earlier run left."""
         if self.folder and self.options.fresh:

@@ -74,6 +74,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
                         records[name] = record
                         continue
                 runs.append(Run(plan, options, watch, device, precision))
+                held.callback(runs[-1].close)
             except ScommerError as e:
                 failures[name] = e
         for one in runs:  # only now, because --fresh removes earlier results
@@ -148,9 +149,6 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
             if saved := [one for one in active if _save(one, watch)]:
                 raise Interrupted(saved) if stops else TimeUp(saved)
     finally:
-        for one in runs:
-            if one.log:
-                one.log.close()
         watch.end()
 
 
