@@ -333,7 +333,7 @@ def test_the_command_warns_of_too_many_groups(make, tmp_path, monkeypatch, capsy
         (run := tmp_path / "runs" / str(n)).mkdir(parents=True)
         make("er", settings={"epochs": 4 + n}, arrays=False).save(run)
     assert call("figure", "stability", "runs") == 0
-    assert "13 sets can hardly be told apart: choose among them, or see figure scores" in capsys.readouterr().out
+    assert "13 groups are hard to tell apart: select fewer, or draw figure scores" in capsys.readouterr().out
     assert call("figure", "scores", "runs") == 0
     assert capsys.readouterr().out == "scores: scores.png\n"
     assert call("compare", "runs", "runs") == 2

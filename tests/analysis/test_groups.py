@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scommer.analysis.groups import groups
+from scommer.analysis.groups import group_runs
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.runs import presets
@@ -24,7 +24,7 @@ def preset_run(make: Make, method: str = "scommer", variant: str = "official", s
 
 
 def test_runs_that_differ_only_in_their_seed_form_a_group(make: Make) -> None:
-    found = groups([make("scommer", 2), make("er", 0), make("scommer", 0), make("sgd", 0, buffer=None)])
+    found = group_runs([make("scommer", 2), make("er", 0), make("scommer", 0), make("sgd", 0, buffer=None)])
     assert [(g.label, [r.experiment.seed for r in g.records]) for g in found] == [
         ("SGD", [0]), ("ER", [0]), ("SCoMMER", [0, 2]),
     ]  # fmt: skip
@@ -34,46 +34,46 @@ def test_runs_that_differ_only_in_their_seed_form_a_group(make: Make) -> None:
 
 
 def test_groups_are_sorted_by_the_size_of_numbers(make: Make) -> None:
-    sets = groups([make(settings={"epochs": n}) for n in (100, 5, 50, 10)])
-    assert [g.records[0].settings["epochs"] for g in sets] == [5, 10, 50, 100]
+    groups = group_runs([make(settings={"epochs": n}) for n in (100, 5, 50, 10)])
+    assert [g.records[0].settings["epochs"] for g in groups] == [5, 10, 50, 100]
 
 
 def test_labels_name_what_differs(make: Make) -> None:
     runs = [make("er"), make("er", buffer=50), make("sgd", buffer=None), make("er", settings={"lr": 0.03})]
-    assert [g.label for g in groups(runs)] == [
+    assert [g.label for g in group_runs(runs)] == [
         "SGD",
         "ER, buffer 30, lr 0.1",
         "ER, buffer 30, lr 0.03",
         "ER, buffer 50",
     ]
-    assert [g.label for g in groups([make("own"), make("der++")])] == ["DER++", "own"]
+    assert [g.label for g in group_runs([make("own"), make("der++")])] == ["DER++", "own"]
 
 
 def test_of_several_differing_settings_labels_name_the_changes_to_the_preset(make: Make) -> None:
     changes: list[dict[str, Any]] = [{}, {"sparse": False, "dropout": "none"}, {"dropout": "none"}]
     runs = [preset_run(make, **change) for change in changes]
-    assert {g.label for g in groups(runs)} == {
+    assert {g.label for g in group_runs(runs)} == {
         "SCoMMER, preset",
         "SCoMMER, dropout none, sparse false",
         "SCoMMER, dropout none",
     }
     changes = [{}, {"sparse": False}, {"long_term": False}]
     without = [preset_run(make, dropout="none", **change) for change in changes]
-    assert {g.label for g in groups(without)} == {  # none of them is the preset
+    assert {g.label for g in group_runs(without)} == {  # none of them is the preset
         "SCoMMER, long_term true, sparse true",
         "SCoMMER, sparse false",
         "SCoMMER, long_term false",
     }
-    assert {g.label for g in groups(runs[::2])} == {"SCoMMER, dropout last", "SCoMMER, dropout none"}
+    assert {g.label for g in group_runs(runs[::2])} == {"SCoMMER, dropout last", "SCoMMER, dropout none"}
 
 
 def test_labels_name_changes_to_the_preset_unless_all_runs_share_them(make: Make) -> None:
     ablated = preset_run(make, long_term=False, dropout="none")
     name = "SCoMMER, dropout none, long_term false"
-    assert [g.label for g in groups([preset_run(make, "er"), ablated])] == ["ER", name]
-    assert [g.label for g in groups([ablated])] == [name]
+    assert [g.label for g in group_runs([preset_run(make, "er"), ablated])] == ["ER", name]
+    assert [g.label for g in group_runs([ablated])] == [name]
     short = [preset_run(make, method, epochs=1) for method in ("er", "sgd")]
-    assert [g.label for g in groups(short)] == ["SGD", "ER"]
+    assert [g.label for g in group_runs(short)] == ["SGD", "ER"]
 
 
 def test_labels_leave_out_the_usual_variant_and_the_preset_comes_first(make: Make) -> None:
@@ -85,7 +85,7 @@ def test_labels_leave_out_the_usual_variant_and_the_preset_comes_first(make: Mak
         preset_run(make, "er"),
     ]
     for order in (runs, runs[::-1]):
-        assert [g.label for g in groups(order)] == [
+        assert [g.label for g in group_runs(order)] == [
             "ER",
             "SCoMMER, preset",
             "SCoMMER, activate block",
@@ -103,17 +103,17 @@ def test_a_setting_that_an_older_run_lacks_has_its_default(make: Make, monkeypat
     monkeypatch.setitem(METHODS, "er", WithMore)
     newer, other = preset_run(make, "er", seed=1), preset_run(make, "er", seed=1, margin=0.5)
     assert "margin" not in older.settings
-    (both,) = groups([older, newer])
+    (both,) = group_runs([older, newer])
     assert both.label == "ER"
-    assert [g.label for g in groups([older, other])] == ["ER, margin 0.25", "ER, margin 0.5"]
+    assert [g.label for g in group_runs([older, other])] == ["ER, margin 0.25", "ER, margin 0.5"]
 
 
 def test_runs_that_cannot_be_compared_are_refused(make: Make) -> None:
     with pytest.raises(UsageError, match=r"several streams \(s-made, s-other\)"):
-        groups([make(), make(stream="s-other")])
+        group_runs([make(), make(stream="s-other")])
     with pytest.raises(UsageError, match="different tasks"):
-        groups([make(), make("er", tasks=((4, 5), (2, 3), (0, 1)))])
+        group_runs([make(), make("er", tasks=((4, 5), (2, 3), (0, 1)))])
     with pytest.raises(UsageError, match="two runs have the same settings and seed"):
-        groups([make(), make()])
+        group_runs([make(), make()])
     with pytest.raises(UsageError, match="no runs"):
-        groups([])
+        group_runs([])

@@ -9,7 +9,7 @@ from scipy.stats import pearsonr
 from sklearn.metrics.pairwise import cosine_similarity
 
 from scommer.analysis import measures
-from scommer.analysis.groups import groups
+from scommer.analysis.groups import group_runs
 from scommer.analysis.summary import forgotten_table, measure_table
 from scommer.errors import UsageError
 from scommer.runs.record import Record, find
@@ -98,12 +98,12 @@ def test_the_measures_of_a_real_run():
 
 def test_runs_without_the_data_lack_the_statistic(make):
     assert measures.measures(make(arrays=False), "working") == {}
-    assert measure_table(groups([make(arrays=False)])) is None
-    assert forgotten_table(groups([make(arrays=False)])) is None
+    assert measure_table(group_runs([make(arrays=False)])) is None
+    assert forgotten_table(group_runs([make(arrays=False)])) is None
     joint = measures.measures(make("joint"), "working")
     assert "recency bias" not in joint  # no task is the last
     assert joint["ECE (%)"] > 0
-    assert forgotten_table(groups([make("joint")])) is None
+    assert forgotten_table(group_runs([make("joint")])) is None
     assert "r with P_s" not in measures.measures(make("er"), "working")
 
 
@@ -114,11 +114,11 @@ def by_column(table):
 
 def test_tables_show_the_statistics(make):
     record = make()
-    columns = by_column(measure_table(groups([record])))
+    columns = by_column(measure_table(group_runs([record])))
     assert columns["memory"] == ["working", "long_term"]
     bins = record.arrays["reliability/long_term"]
     assert columns["ECE (%)"][1] == f"{100 * np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum():.1f}"
-    worst = by_column(forgotten_table(groups([record]), most=2))
+    worst = by_column(forgotten_table(group_runs([record]), most=2))
     a = record.arrays["class_accuracy/long_term"]
     lost = a[:-1].max(0) - a[-1]
     assert worst["class"] == [f"class_{c}" for c in np.argsort(-lost)[:2]]

@@ -314,7 +314,7 @@ def test_runs_of_several_commits_are_marked(make):
     one, other = make("er"), make("er", 1)
     one.code, other.code = replace(one.code, commit="a" * 40), replace(one.code, commit="b" * 40, dirty=True)
     page = Page(report([one, other]))
-    assert any("do not share one commit: aaaaaaaaaaaa, bbbbbbbbbbbb" in text for text in page.texts["li"])
+    assert any("differ in commit: aaaaaaaaaaaa, bbbbbbbbbbbb" in text for text in page.texts["li"])
     assert [row["commit"][0] for row in page.rows("s1-computed")] == ["a" * 40, "b" * 40 + ", with changes"]
 
 

@@ -7,14 +7,14 @@ from statistics import fmean, stdev
 
 from scipy.stats import t as student
 
-from scommer.analysis.groups import Group, groups, label
+from scommer.analysis.groups import Group, group_runs, label
 from scommer.analysis.summary import SETTINGS, score_names
 from scommer.analysis.table import Cell, Column, Table, number, number_columns, row
 from scommer.errors import UsageError
 from scommer.runs.record import Record
 
 FEW = 5  # pairs: with fewer, the interval relies on normal differences
-LISTED = 5  # sets that a message lists
+LISTED = 5  # groups that a message lists
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,15 @@ def unpaired_streams(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
 def _by_stream(side: str, records: Sequence[Record]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for stream in sorted({r.stream.name for r in records}):
-        sets = groups([r for r in records if r.stream.name == stream])
-        if len(sets) > 1:
-            more = f"; and {len(sets) - LISTED} more" if len(sets) > LISTED else ""
-            labels = "; ".join(g.label for g in sets[:LISTED]) + more
+        groups = group_runs([r for r in records if r.stream.name == stream])
+        if len(groups) > 1:
+            more = f"; and {len(groups) - LISTED} more" if len(groups) > LISTED else ""
+            labels = "; ".join(g.label for g in groups[:LISTED]) + more
             raise UsageError(
                 f"{side} mixes settings on {stream} ({labels}): "
                 f"choose one with a pattern or a condition, as in runs@method=er@buffer=200 or runs@preset"
             )
-        found[stream] = sets[0]
+        found[stream] = groups[0]
     return found
 
 

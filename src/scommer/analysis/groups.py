@@ -15,7 +15,7 @@ from scommer.runs.record import Record
 from scommer.runs.settings import written
 
 FACTS = ("buffer", "variant", "validation")  # of an experiment, besides stream, method and seed
-USUAL = {"variant": "official", "validation": 0.0}  # not worth a word in a label
+DEFAULTS = {"variant": "official", "validation": 0.0}  # left out of labels
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Group:
         return np.stack([array(r, name) for r in self.records])
 
 
-def groups(records: Sequence[Record]) -> list[Group]:
+def group_runs(records: Sequence[Record]) -> list[Group]:
     """Group runs of one stream by method and settings, and label each group by what sets it apart.
 
     Methods are in the order of METHODS; of each, the preset comes first.
@@ -73,12 +73,12 @@ def groups(records: Sequence[Record]) -> list[Group]:
     for r in records:
         facts = {name: value for name, value in vars(r.experiment).items() if name not in ("seed", "given")}
         alike.setdefault(json.dumps([facts, settings_of(r)], sort_keys=True), []).append(r)
-    sets = sorted(alike.values(), key=_order)
-    for runs in sets:
+    sorted_runs = sorted(alike.values(), key=_order)
+    for runs in sorted_runs:
         runs.sort(key=lambda r: r.experiment.seed)
         if len({r.experiment.seed for r in runs}) < len(runs):
             raise UsageError(f"two runs have the same settings and seed, for example {runs[0].name}: give one of them")
-    return [Group(label(runs[0], [other[0] for other in sets]), tuple(runs)) for runs in sets]
+    return [Group(label(runs[0], [other[0] for other in sorted_runs]), tuple(runs)) for runs in sorted_runs]
 
 
 def _order(runs: list[Record]) -> tuple[int, str, int, list[tuple[float, str]]]:
@@ -107,13 +107,13 @@ def label(record: Record, others: Sequence[Record]) -> str:
     parts = [method_label(e.method)]
     for fact in FACTS:
         values = {getattr(r.experiment, fact) for r in others} - {None}
-        if len(values) > 1 and getattr(e, fact) not in (None, USUAL.get(fact)):
+        if len(values) > 1 and getattr(e, fact) not in (None, DEFAULTS.get(fact)):
             parts.append(f"{fact} {getattr(e, fact)}")
     same = {fact: getattr(e, fact) for fact in ("method", *FACTS)}
     rivals = [settings_of(r) for r in others if same.items() <= vars(r.experiment).items()]
     differing = [name for name, v in settings.items() if any(rival.get(name) != v for rival in rivals)]
     own_changes = changed(record) if e.method in METHODS else {}
-    if len(differing) > 1:  # settings as in the preset need no word
+    if len(differing) > 1:  # settings as in the preset are left out
         if not own_changes:
             return ", ".join([*parts, PRESET])
         differing = [name for name in differing if name in own_changes] or differing

@@ -102,14 +102,14 @@ def _select(found: dict[Path, Record], condition: str, where: str, known: set[st
 
 
 def _equals(held: Any, wanted: Any) -> bool:
-    """Whether a setting has a value, written as for `--set`."""
+    """Return whether a setting has a value, written as for `--set`."""
     if isinstance(wanted, str):
         return written(held).lower() == wanted.lower()
     return isinstance(held, bool) == isinstance(wanted, bool) and held == wanted
 
 
 def settings_of(record: Record) -> dict[str, Any]:
-    """Return all settings of a run. A setting that its version did not have yet counts with today's default."""
+    """Return all settings of a run. A setting that its version did not have has today's default."""
     kind = METHODS.get(record.experiment.method)
     return record.settings if kind is None else _defaults(kind) | record.settings  # type: ignore[arg-type]
 
@@ -129,8 +129,8 @@ def changed(record: Record) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if name in e.given}
     if e.method not in METHODS:
         return settings
-    usual = presets.settings(e.stream, e.method, e.buffer, e.variant)
-    return {name: value for name, value in settings.items() if usual.get(name) != value}
+    preset = presets.settings(e.stream, e.method, e.buffer, e.variant)
+    return {name: value for name, value in settings.items() if preset.get(name) != value}
 
 
 def changes(record: Record) -> str:

@@ -1,6 +1,6 @@
 """Tables of runs: accuracy, forgetting and transfer of each memory, statistics, forgotten classes, accuracy matrices.
 
-Sets are runs that differ only in their seed, shown as mean ± standard deviation; a single run is a set of one.
+A group has runs that differ only in their seed, shown as mean ± standard deviation; a single run is a group of one.
 """
 
 from collections.abc import Sequence
@@ -44,11 +44,11 @@ def commit_of(record: Record, letters: int = 40) -> str:
     return (code.commit or "unknown")[:letters] + changed + (", and earlier code" if code.earlier else "")
 
 
-# --- tables of sets of runs
+# --- tables of groups
 
 
 def score_table(groups: Sequence[Group], title: str = "Accuracy, forgetting and transfer of each memory (%)") -> Table:
-    """Return a row for each memory and setting of each set."""
+    """Return a row for each memory and setting of each group."""
     names = score_names(groups[0].records[0].stream.kind)
     rows = []
     for g in groups:
@@ -64,7 +64,7 @@ def score_table(groups: Sequence[Group], title: str = "Accuracy, forgetting and 
 def measure_table(
     groups: Sequence[Group], title: str = "Recency, calibration and class codes at the end"
 ) -> Table | None:
-    """Return the statistics of each memory of each set; None if the runs have none."""
+    """Return the statistics of each memory of each group; None if the runs have none."""
     rows = []
     for g in groups:
         for memory in g.records[0].scores:

@@ -35,10 +35,10 @@ def figure(
 
     {figures}
 
-    Conditions choose among runs, as in runs@buffer=200 or runs@preset: see `scommer compare --help`.
+    Conditions select runs, as in runs@buffer=200 or runs@preset: see `scommer compare --help`.
     """
     from scommer.analysis import figures
-    from scommer.analysis.groups import groups
+    from scommer.analysis.groups import group_runs
     from scommer.analysis.selection import load_records
 
     path = out or Path(f"{name}.png")
@@ -46,8 +46,8 @@ def figure(
     records = load_records(runs)
     figures.save(figures.draw(name, records), path)
     console.print(f"{name}: {path}", soft_wrap=True)
-    if not figures.FIGURES[name].any_number and (n := len(groups(records))) > figures.MANY:
-        console.print(f"{n} sets can hardly be told apart: choose among them, or see figure scores", soft_wrap=True)
+    if not figures.FIGURES[name].any_number and (n := len(group_runs(records))) > figures.MANY:
+        console.print(f"{n} groups are hard to tell apart: select fewer, or draw figure scores", soft_wrap=True)
     for line in figures.left_out(name, records):
         console.print(f"left out, {line}", soft_wrap=True)
     _print_unfinished(runs)
@@ -67,8 +67,8 @@ def compare(
     The interval is Student's 95 % interval of the mean paired difference. If it excludes 0, the row is bold and has a
     star.
 
-    Conditions choose the runs that meet all of them. They name a setting, or stream, method, buffer, seed, variant,
-    validation or precision; @preset chooses the runs without changes to their preset. For example:
+    Conditions select the runs that meet all of them. They name a setting, or stream, method, buffer, seed, variant,
+    validation or precision; @preset selects the runs without changes to their preset. For example:
 
     * scommer compare runs@method=scommer@buffer=200 runs@method=er@buffer=200
     * scommer compare runs@preset runs@r=0.4
@@ -97,7 +97,7 @@ def report(
     """Write a report of finished runs as one HTML page that works offline.
 
     It has results with mean ± standard deviation over seeds, settings and how they differ, all figures that the runs
-    allow, and the commands that repeat the runs. Runs may be of several streams; conditions choose among them, as in
+    allow, and the commands that repeat the runs. Runs may be of several streams. Conditions select runs, as in
     runs@buffer=200 or runs@preset: see `scommer compare --help`.
     """
     from scommer.analysis import report as reports
@@ -114,6 +114,6 @@ def report(
 def _print_unfinished(runs: Sequence[Path]) -> None:
     from scommer.analysis.selection import unfinished
 
-    if begun := unfinished(runs):
-        which = f"{begun[0].name} is" if len(begun) == 1 else f"{len(begun)} runs are"
+    if folders := unfinished(runs):
+        which = f"{folders[0].name} is" if len(folders) == 1 else f"{len(folders)} runs are"
         console.print(f"{which} not finished and left out: see scommer show", soft_wrap=True)

@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from scommer.analysis.figures import codes, history, matrices, recency, scores, stability, style, tasks
-from scommer.analysis.groups import Group, groups
+from scommer.analysis.groups import Group, group_runs
 from scommer.errors import UsageError, check_name
 from scommer.files import write_output
 from scommer.runs.record import Record
@@ -25,9 +25,9 @@ class FigureKind:
 
     draw: Callable[[Sequence[Group]], Figure]
     title: str
-    check: Callable[[Group], None] | None = None  # raises UsageError for a set of runs that it cannot show
+    check: Callable[[Group], None] | None = None  # raises UsageError for a group that it cannot show
     one_run: bool = False  # it shows a single run
-    any_number: bool = False  # it stays readable with more than MANY sets of runs
+    any_number: bool = False  # it stays readable with more than MANY groups
 
 
 FIGURES: dict[str, FigureKind] = {  # in the order of a report, where figures of a column's width come in pairs
@@ -46,7 +46,7 @@ FIGURES: dict[str, FigureKind] = {  # in the order of a report, where figures of
         one_run=True,
     ),
 }
-MANY = 12  # sets of runs: with more, colours and markers are hard to tell apart
+MANY = 12  # groups: with more, colours and markers are hard to tell apart
 METADATA: dict[str, dict[str, None]] = {  # left out by file type, so that equal records give equal files
     ".png": {"Software": None},
     ".svg": {"Date": None},
@@ -65,20 +65,20 @@ def check(name: str, path: Path) -> None:
 def draw(name: str, records: Sequence[Record]) -> Figure:
     """Draw a figure of the runs that it can show."""
     check(name, Path(f"{name}.png"))
-    sets = groups(records)
-    able = [g for g in sets if not why_not(name, g)]
+    groups = group_runs(records)
+    able = [g for g in groups if not why_not(name, g)]
     if not able:
-        raise UsageError(why_not(name, sets[0]))
+        raise UsageError(why_not(name, groups[0]))
     return draw_groups(name, able)
 
 
 def left_out(name: str, records: Sequence[Record]) -> list[str]:
     """Return the labels of the runs that a figure cannot show, and why."""
-    return [f"{g.label}: {why}" for g in groups(records) if (why := why_not(name, g))]
+    return [f"{g.label}: {why}" for g in group_runs(records) if (why := why_not(name, g))]
 
 
 def why_not(name: str, group: Group) -> str:
-    """Return why a figure cannot show a set of runs, an empty string if it can."""
+    """Return why a figure cannot show a group, an empty string if it can."""
     check_runs = FIGURES[name].check
     try:
         if check_runs is not None:
@@ -88,10 +88,10 @@ def why_not(name: str, group: Group) -> str:
     return ""
 
 
-def draw_groups(name: str, sets: Sequence[Group]) -> Figure:
-    """Draw a figure of sets of runs that it can show, under their labels."""
+def draw_groups(name: str, groups: Sequence[Group]) -> Figure:
+    """Draw a figure of groups that it can show, under their labels."""
     with matplotlib.rc_context(style.RC):
-        return FIGURES[name].draw([replace(g, label=style.plain(g.label)) for g in sets])
+        return FIGURES[name].draw([replace(g, label=style.plain(g.label)) for g in groups])
 
 
 def as_svg(figure: Figure, transparent: bool = True) -> bytes:

@@ -19,7 +19,7 @@ ENDINGS = (".html", ".htm")
 
 
 def check(path: Path) -> None:
-    """Raise UsageError unless the name is one of a page: a slip must not overwrite a record."""
+    """Raise UsageError unless the name ends in .html or .htm, so that a typo cannot overwrite a record."""
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"cannot write '{path}': give a name that ends in .html")
 
@@ -28,14 +28,14 @@ def report(records: Sequence[Record]) -> str:
     """Return the page. Equal records give equal pages, in any order."""
     if not records:
         raise UsageError("there are no runs to report: give at least one")
-    css, js = _own("page.css"), _own("page.js")
+    css, js = _read_asset("page.css"), _read_asset("page.js")
     # The page may run and load only its own parts, so that no name in a record can do harm.
     policy = (
         f"default-src 'none'; img-src data:; style-src {_hash(css)}; script-src {_hash(js)}; "
         "base-uri 'none'; form-action 'none'"
     )
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_own("page.html"))
+    template = environment.from_string(_read_asset("page.html"))
     ordered = sorted(records, key=lambda r: r.name)
     return template.render(contents(ordered), as_html=as_html, css=Markup(css), js=Markup(js), policy=policy)
 
@@ -43,10 +43,10 @@ def report(records: Sequence[Record]) -> str:
 def write(page: str, path: Path) -> None:
     """Write the page, and create its folder if needed."""
     check(path)
-    write_output(path, page.encode("utf-8", "replace"))  # a name may hold half a surrogate pair
+    write_output(path, page.encode("utf-8", "replace"))  # a name may contain half a surrogate pair
 
 
-def _own(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (files("scommer.analysis.report") / name).read_text(encoding="utf-8")
 
 

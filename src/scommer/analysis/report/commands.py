@@ -1,4 +1,4 @@
-"""The commands that repeat runs, as this version reads them."""
+"""The commands that repeat runs with this version."""
 
 import shlex
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from scommer.streams import STREAMS
 
 @dataclass(frozen=True)
 class Command:
-    """A command for runs of one set of settings, or why there is none."""
+    """The command that repeats runs with the same settings; or a note on why there is none."""
 
     line: str
     note: str = ""
@@ -31,7 +31,7 @@ def commands(records: Sequence[Record]) -> list[Command]:
 def _command(runs: Sequence[Record]) -> Command:
     record = runs[0]
     e, device = record.experiment, record.device
-    if e.stream not in STREAMS or (e.given is not None and presets.has(e.stream)):  # or shares the name of a preset's
+    if e.stream not in STREAMS or (e.given is not None and presets.has(e.stream)):  # or only has the same name as one
         note = (
             f"'{e.stream}' is not a stream of `scommer list`: create it in Python and call run(Experiment(stream, …)), "
             "or give `scommer run` its folder, with the settings above."
@@ -45,13 +45,13 @@ def _command(runs: Sequence[Record]) -> Command:
     words += ["--seeds", *seeds] if len(seeds) > 1 else ["--seed", *seeds]
     words += ["--variant", e.variant] if e.variant != "official" else []
     words += ["--validation", str(e.validation)] if e.validation else []
-    usual = presets.settings(e.stream, e.method, e.buffer, e.variant)
+    preset = presets.settings(e.stream, e.method, e.buffer, e.variant)
     settings = settings_of(record)
     for name, value in settings.items():
-        if name in usual and usual[name] != value:
+        if name in preset and preset[name] != value:
             words += ["--set", f"{name}={written(value)}"]
     words += ["--device", device.type]
     words += ["--precision", device.precision] if device.precision else []
-    gone = [name for name in settings if name not in usual]
-    note = f"This version does not have these settings of the run: {', '.join(gone)}." if gone else ""
+    unknown = [name for name in settings if name not in preset]
+    note = f"This version does not have these settings of the run: {', '.join(unknown)}." if unknown else ""
     return Command(shlex.join(words), note)

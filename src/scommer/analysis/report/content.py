@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from scommer import __version__
-from scommer.analysis.groups import Group, groups
+from scommer.analysis.groups import Group, group_runs
 from scommer.analysis.measures import MEASURES
 from scommer.analysis.report.commands import Command, commands
 from scommer.analysis.report.pictures import Picture, choose, pictures
@@ -35,7 +35,7 @@ class Section:
     matrices: list[Table]
     runs: Table
     pictures: list[Picture]
-    drawn: list[str]  # labels, where the figures do not show all sets
+    drawn: list[str]  # labels, where the figures do not show all groups
     missing: list[str]  # what no figure shows, and why
     commands: list[tuple[str, Command]]
     provenance: list[tuple[str, str]]
@@ -49,17 +49,17 @@ def contents(records: Sequence[Record]) -> dict[str, Any]:
         by_stream.setdefault(json.dumps([r.stream.name, r.stream.tasks]), []).append(r)
     parts = sorted(by_stream.values(), key=lambda runs: runs[0].stream.name)
     names = [_name(runs[0], parts) for runs in parts]
-    sets = [groups(runs) for runs in parts]
+    groups_by_stream = [group_runs(runs) for runs in parts]
     return {
         "title": f"Continual learning: {', '.join(names)}",
         "version": __version__,
         "runs": len(records),
-        "summary": _summary_table(names, sets),
-        "leaders": [line for name, found in zip(names, sets, strict=True) for line in _leader(name, found)],
-        "single": any(len(g.records) == 1 for found in sets for g in found),
+        "summary": _summary_table(names, groups_by_stream),
+        "leaders": [line for part in zip(names, groups_by_stream, strict=True) for line in _leader(*part)],
+        "single": any(len(g.records) == 1 for groups in groups_by_stream for g in groups),
         "nested": any(r.stream.kind == "gcil" for r in records),
         "held_out": any(r.experiment.validation for r in records),
-        "sections": [_section(f"s{i}", name, s) for i, (name, s) in enumerate(zip(names, sets, strict=True), 1)],
+        "sections": [_section(f"s{i}", *part) for i, part in enumerate(zip(names, groups_by_stream, strict=True), 1)],
     }
 
 
@@ -70,13 +70,13 @@ def _name(record: Record, parts: Sequence[Sequence[Record]]) -> str:
     return name if len(twins) == 1 else f"{name} ({record.stream.fingerprint})"
 
 
-def _section(key: str, name: str, sets: Sequence[Group]) -> Section:
-    runs = [r for g in sets for r in g.records]
-    chosen = choose(sets)
-    drawn, missing = pictures(sets, chosen)
-    differing, partial, shared = setting_tables(sets)
+def _section(key: str, name: str, groups: Sequence[Group]) -> Section:
+    runs = [r for g in groups for r in g.records]
+    chosen = choose(groups)
+    drawn, missing = pictures(groups, chosen)
+    differing, partial, shared = setting_tables(groups)
     facts, times = provenance(runs)
-    measures = measure_table(sets)
+    measures = measure_table(groups)
     shown = [c.name for c in measures.columns] if measures else []
     return Section(
         key=key,
@@ -86,16 +86,16 @@ def _section(key: str, name: str, sets: Sequence[Group]) -> Section:
         differing=differing,
         partial=partial,
         shared=shared,
-        scores=score_table(sets),
+        scores=score_table(groups),
         measures=measures,
         meanings=[(name, MEASURES[name].meaning) for name in shown if name in MEASURES],
-        forgotten=forgotten_table(sets),
-        matrices=[_matrix(g) for g in sets],
-        runs=_run_table(sets),
+        forgotten=forgotten_table(groups),
+        matrices=[_matrix(g) for g in groups],
+        runs=_run_table(groups),
         pictures=drawn,
-        drawn=[g.label for g in chosen] if len(chosen) < len(sets) else [],
+        drawn=[g.label for g in chosen] if len(chosen) < len(groups) else [],
         missing=missing,
-        commands=[(g.label, command) for g in sets for command in commands(g.records)],
+        commands=[(g.label, command) for g in groups for command in commands(g.records)],
         provenance=facts,
         times=times,
     )
@@ -106,11 +106,11 @@ def _matrix(group: Group) -> Table:
     return replace(table, title=f"{group.label}, {table.title}")
 
 
-def _summary_table(names: Sequence[str], sets: Sequence[Sequence[Group]]) -> Table:
-    """Return a row for each stream and set of runs, with the scores of the memory that answers."""
+def _summary_table(names: Sequence[str], groups_by_stream: Sequence[Sequence[Group]]) -> Table:
+    """Return a row for each stream and group, with the scores of the memory that answers."""
     rows = []
-    for name, found in zip(names, sets, strict=True):
-        for g in found:
+    for name, groups in zip(names, groups_by_stream, strict=True):
+        for g in groups:
             ends = [spread(scores(g, g.inference, s, "accuracy")) for s in SETTINGS]
             lost = spread(scores(g, g.inference, "class_il", "forgetting"))
             stream = text(name if len(names) > 1 else None)
@@ -120,9 +120,9 @@ def _summary_table(names: Sequence[str], sets: Sequence[Sequence[Group]]) -> Tab
     return Table("At the end, the memory that answers (%)", columns, tuple(rows)).without_empty()
 
 
-def _run_table(sets: Sequence[Group]) -> Table:
+def _run_table(groups: Sequence[Group]) -> Table:
     rows = []
-    for g in sets:
+    for g in groups:
         for r in g.records:
             of_memory = r.scores[g.inference]
             ends = [number(of_memory.get(s, {}).get("accuracy")) for s in SETTINGS]
@@ -132,13 +132,13 @@ def _run_table(sets: Sequence[Group]) -> Table:
     return Table("Each run, the memory that answers (%)", columns, tuple(rows)).without_empty()
 
 
-def _leader(name: str, sets: Sequence[Group]) -> list[str]:
-    """Return a sentence on the two sets with the highest accuracy, among those that learn task after task."""
-    sets = [g for g in sets if not g.at_once]
-    if len(sets) < 2:
+def _leader(name: str, groups: Sequence[Group]) -> list[str]:
+    """Return a sentence on the two groups with the highest accuracy, among those that learn task after task."""
+    groups = [g for g in groups if not g.at_once]
+    if len(groups) < 2:
         return []
-    ends = [scores(g, g.inference, "class_il", "accuracy") for g in sets]
-    best, second = sorted(zip(sets, ends, strict=True), key=lambda pair: -fmean(pair[1]))[:2]
+    ends = [scores(g, g.inference, "class_il", "accuracy") for g in groups]
+    best, second = sorted(zip(groups, ends, strict=True), key=lambda pair: -fmean(pair[1]))[:2]
     return [f"On {name}, {_end(*best)} has the highest mean Class-IL accuracy, ahead of {_end(*second)}."]
 
 

@@ -14,7 +14,7 @@ SINGLE = 4  # figures of single runs, which are large: a page of many runs shoul
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as a data URI, and in words."""
+    """A figure as a data URI, with its caption and alternative text."""
 
     name: str
     caption: str
@@ -23,15 +23,15 @@ class Picture:
     wide: bool
 
 
-def pictures(sets: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Picture], list[str]]:
     """Return the figures of one stream, and what they do not show and why.
 
-    Figures that stay readable show all sets, the others the `chosen` ones.
+    Figures that stay readable show all groups, the others the `chosen` ones.
     """
     made, missing = [], []
     for name, kind in FIGURES.items():
-        candidates = sets if kind.any_number else chosen
-        if kind.any_number and len(sets) == 1:
+        candidates = groups if kind.any_number else chosen
+        if kind.any_number and len(groups) == 1:
             continue  # a single row says no more than the summary
         if kind.one_run:
             candidates = [replace(g, records=g.records[:1]) for g in candidates]
@@ -40,18 +40,18 @@ def pictures(sets: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Pictu
         able = [g for g, why in reasons if not why]
         if kind.one_run:
             missing += [f"{name}, {g.label}: left out, only the first {SINGLE} are drawn" for g in able[SINGLE:]]
-            made += [_single(name, g, several=len(sets) > 1) for g in able[:SINGLE]]
+            made += [_single(name, g, several=len(groups) > 1) for g in able[:SINGLE]]
         elif able:
             made.append(_picture(name, able))
     return made, missing
 
 
-def choose(sets: Sequence[Group]) -> Sequence[Group]:
-    """Return the sets to draw: all or, of too many, those that equal their preset; if fewer than two do, the first."""
-    if len(sets) <= figures.MANY:
-        return sets
-    unchanged = [g for g in sets if not changes(g.records[0])]
-    return (unchanged if len(unchanged) > 1 else sets)[: figures.MANY]
+def choose(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups to draw: all; if too many, those that equal their preset; if fewer than two do, the first."""
+    if len(groups) <= figures.MANY:
+        return groups
+    unchanged = [g for g in groups if not changes(g.records[0])]
+    return (unchanged if len(unchanged) > 1 else groups)[: figures.MANY]
 
 
 def _single(name: str, group: Group, several: bool) -> Picture:

@@ -1,4 +1,4 @@
-"""The settings of runs, how they differ, and what computed the runs."""
+"""The settings of runs and how they differ, and the code and devices that computed them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,19 +32,19 @@ def warnings(runs: Sequence[Record]) -> list[str]:
         "fingerprint of the images": [r.stream.fingerprint for r in runs],
     }
     values = {name: list(dict.fromkeys(map(str, found))) for name, found in what.items()}
-    lines = [f"The runs do not share one {name}: {', '.join(v)}." for name, v in values.items() if len(v) > 1]
+    lines = [f"The runs differ in {name}: {', '.join(v)}." for name, v in values.items() if len(v) > 1]
     if any(r.code.dirty for r in runs):
         lines.append("The code of some runs had uncommitted changes.")
     return lines
 
 
-def setting_tables(sets: Sequence[Group]) -> tuple[Table | None, Table | None, Table]:
+def setting_tables(groups: Sequence[Group]) -> tuple[Table | None, Table | None, Table]:
     """Return the settings that differ, those that only some methods have, and those that all runs share.
 
-    The first two have a column for each set of runs.
+    The first two have a column for each group.
     """
     held: list[dict[str, Cell]] = []
-    for g in sets:
+    for g in groups:
         e = g.records[0].experiment
         facts = {"method": text(method_label(g.method))}
         facts |= {k: text(written(value)) for k in FACTS if (value := getattr(e, k)) is not None}
@@ -55,7 +55,7 @@ def setting_tables(sets: Sequence[Group]) -> tuple[Table | None, Table | None, T
         values = set(cells) - {text(None)}
         kind = "differing" if len(values) > 1 else "partial" if text(None) in cells else "shared"
         kinds[kind].append(row(name, *(cells[:1] if kind == "shared" else cells)))
-    columns = text_columns("setting", *(g.label for g in sets))
+    columns = text_columns("setting", *(g.label for g in groups))
     titles = {"differing": "Settings that differ", "partial": "Settings that only some methods have"}
     differing, partial = (
         Table(title, columns, tuple(kinds[kind])) if kinds[kind] else None for kind, title in titles.items()
@@ -86,4 +86,4 @@ def provenance(runs: Sequence[Record]) -> tuple[list[tuple[str, str]], Table]:
     heads = (*text_columns("run", *columns), *number_columns(*times), *text_columns(*finished))
     of_run = zip(*(columns | times | finished).values(), strict=True)
     rows = tuple(row(r.name, *cells) for r, cells in zip(runs, of_run, strict=True))
-    return shared, Table("What computed each run", heads, rows).without_empty()
+    return shared, Table("Code, device and time of each run", heads, rows).without_empty()

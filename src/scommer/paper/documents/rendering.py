@@ -48,12 +48,12 @@ def _render(root: Path, path: Path, vocabulary: Vocabulary) -> str:
 
 
 def _formatted(value: Any) -> Any:
-    """Floats with two decimals, where no filter formats them."""
+    """Return floats that no filter has formatted with two decimals, and other values as they are."""
     return digits(value, 2) if isinstance(value, float) else value
 
 
 def _line(error: Exception) -> int:
-    """The line of the template that raised an error."""
+    """Return the line of the template that raised an error."""
     if isinstance(error, jinja2.TemplateSyntaxError):
         return error.lineno
     line, step = 0, error.__traceback__

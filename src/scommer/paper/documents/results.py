@@ -56,7 +56,7 @@ CELL = ("stream", "method", "buffer", "changes")
 
 
 def _cell(record: Record) -> tuple[str, ...]:
-    """Everything that identifies a run except its seed."""
+    """Return everything that identifies a run except its seed."""
     e = record.experiment
     return e.stream, e.method, str(e.buffer or "–"), changes(record)
 
@@ -76,14 +76,14 @@ def _choices(records: Sequence[Record]) -> str:
 
 
 def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> Cell:
-    """Accuracy of a memory with these statistics; those that it answers with are scored under its own name."""
+    """Return the accuracy with these statistics; those used for inference are scored under the memory's own name."""
     views = [memory if _own_choice(r, memory) == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
     return spread(values)
 
 
 def _own_choice(record: Record, memory: str) -> str:
-    """Return the statistics that a memory answers with: the first that are not scored under a name of their own."""
+    """Return the statistics that a memory answers with: the first without a separate score."""
     return next(choice for choice in STATISTICS if f"{memory}/{choice}" not in record.scores)
 
 

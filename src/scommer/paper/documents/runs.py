@@ -1,4 +1,4 @@
-"""A set of runs as a document speaks of it: scores of one memory in one setting, by seed."""
+"""A set of runs as templates use it: scores of one memory in one setting, by seed."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ class Runs:
     setting: str = "class_il"
 
     def of(self, memory: str) -> "Runs":
-        """The same runs, scored by another memory: `working`, `long_term/recalibrated`, …"""
+        """Return the same runs, scored by another memory: `working`, `long_term/recalibrated`, …"""
         return replace(self, memory=memory)
 
     @property
@@ -40,20 +40,20 @@ class Runs:
 
     @property
     def each(self) -> "list[Runs]":
-        """Every run as a set of its own."""
+        """Each run as a set of one."""
         return [replace(self, records=(r,)) for r in self.records]
 
     def seed(self, seed: int) -> "Runs":
-        """The runs of one seed."""
+        """Return the runs of one seed."""
         return self._where(f"seed {seed}", lambda run: run.seeds == [seed])
 
     def scored_by(self, memory: str) -> "Runs":
-        """Those of the runs that scored this memory, scored by it."""
+        """Return those of the runs that scored this memory, scored by it."""
         found = self._where(f"scores of {memory}", lambda run: memory in run.memories)
         return found.of(memory)
 
     def of_commit(self, commit: str) -> "Runs":
-        """The runs made by one commit."""
+        """Return the runs made by one commit."""
         return self._where(f"commit {commit}", lambda run: run.commits[0].startswith(commit))
 
     def _where(self, what: str, meets: "Callable[[Runs], bool]") -> "Runs":
@@ -74,7 +74,7 @@ class Runs:
 
     @property
     def seeds(self) -> list[int]:
-        """One for each run."""
+        """The seed of each run."""
         return [r.experiment.seed for r in self.records]
 
     @property
@@ -139,7 +139,7 @@ class Runs:
 
     @property
     def step_ms(self) -> float:
-        """Time of a step and learner, the mean over runs."""
+        """Time of one learner's step, the mean over runs."""
         return statistics.fmean(r.step_ms for r in self.records)
 
     @property
@@ -173,7 +173,7 @@ class Runs:
         return np.asarray(np.mean([r.matrix(self.memory, self.setting) for r in self.records], axis=0))
 
     def after(self, task: int) -> list[float]:
-        """Mean accuracy of each run on the tasks learned so far, after the given task (the first is 1)."""
+        """Return the mean accuracy of each run on the tasks learned so far, after the given task (the first is 1)."""
         return [float(run.matrix[task - 1, :task].mean()) for run in self.each]
 
     @property
@@ -204,7 +204,7 @@ class Runs:
 
     @property
     def recency(self) -> list[float]:
-        """How many times as often each run predicts a class of the last task as an earlier one."""
+        """How much more likely each run predicts a class of the last task than an earlier one."""
         return [recency_bias(run.array("class_probability"), run.tasks) for run in self.each]
 
     @property
@@ -245,7 +245,7 @@ class Runs:
         return self.records[self._only()].arrays["loss"]
 
     def array(self, name: str) -> np.ndarray:
-        """An array that the only run has for its memory: class_accuracy, task_probability, …"""
+        """Return an array that the only run has for its memory: class_accuracy, task_probability, …"""
         r = self.records[self._only()]
         return r.arrays[f"{name}/{self.memory or r.inference}"]
 
@@ -277,7 +277,7 @@ class Paired(Difference):
 
     @property
     def each(self) -> list[float]:
-        """Of each pair."""
+        """The difference of each pair."""
         return [x - y for x, y in zip(self.a, self.b, strict=True)]
 
     @property
@@ -292,7 +292,7 @@ class Paired(Difference):
 
 
 def paired(a: Runs | Sequence[float], b: Runs | Sequence[float]) -> Paired:
-    """The difference between values, or between runs of the same seeds on the same stream."""
+    """Return the difference between values, or between runs of the same seeds on the same stream."""
     if not isinstance(a, Runs) or not isinstance(b, Runs):
         return Paired("value", *(tuple(side.values if isinstance(side, Runs) else side) for side in (a, b)))
     if a.seeds != b.seeds:

@@ -23,12 +23,12 @@ class Levels(NamedTuple):
 
 
 def levels_of(settings: Mapping[str, Any]) -> Levels:
-    """The levels that a run with these settings has."""
+    """Return the levels that a run with these settings has."""
     return Levels(settings["r"], settings["active"][-1], settings["pi_s"])
 
 
 def preset_levels() -> Levels:
-    """The setting that the main table has."""
+    """Return the setting that the main table has."""
     return levels_of(presets.settings("s-cifar10", "scommer", 200))
 
 
@@ -78,19 +78,19 @@ class Grid:
         return Grid({at: v for at, v in self.scores.items() if at != preset_levels()})
 
     def at(self, r: float, k: float, pi_s: float) -> float:
-        """The score of one setting."""
+        """Return the score of one setting."""
         return self.scores[Levels(r, k, pi_s)]
 
     def where(self, **levels: float) -> "Grid":
-        """The settings with these levels."""
+        """Return the settings with these levels."""
         return Grid({at: v for at, v in self.scores.items() if all(getattr(at, n) == x for n, x in levels.items())})
 
     def levels(self, name: str) -> list[float]:
-        """The levels of a hyperparameter."""
+        """Return the levels of a hyperparameter."""
         return sorted({getattr(at, name) for at in self.scores})
 
     def trend(self, name: str) -> float:
-        """By how much the mean scores of a hyperparameter's levels differ."""
+        """Return by how much the mean scores of a hyperparameter's levels differ."""
         means = [self.where(**{name: level}).mean for level in self.levels(name)]
         return max(means) - min(means)
 
@@ -150,19 +150,19 @@ class Fit:
         return max(self._effects(), key=lambda e: abs(e[1]))[0]
 
     def effect(self, name: str, level: float) -> float:
-        """What a level adds to the preset's score."""
+        """Return what a level adds to the preset's score."""
         return self.estimates[name, level][0]
 
     def error(self, name: str, level: float) -> float:
-        """Standard error of an effect."""
+        """Return the standard error of an effect."""
         return self.estimates[name, level][1]
 
     def weakest_of(self, name: str) -> float:
-        """The smallest effect of a hyperparameter, without its sign."""
+        """Return the smallest effect of a hyperparameter, without its sign."""
         return min(abs(e) for n, e in self._effects() if n == name)
 
     def strongest_without(self, name: str) -> float:
-        """The largest effect of all other hyperparameters, without its sign."""
+        """Return the largest effect of all other hyperparameters, without its sign."""
         return max(abs(e) for n, e in self._effects() if n != name)
 
     def _effects(self) -> list[tuple[str, float]]:
@@ -178,16 +178,16 @@ class Sensitivity:
 
     @property
     def gap(self) -> Grid:
-        """The paper's less ours."""
+        """The paper's scores minus ours."""
         return Grid({at: v - self.ours.scores[at] for at, v in self.paper.scores.items()})
 
     def below(self, **levels: float) -> Paired:
-        """By how much ours are lower, over all settings with these levels."""
+        """Return by how much ours are lower, over all settings with these levels."""
         paper, ours = self.paper.where(**levels), self.ours.where(**levels)
         return Paired("accuracy", tuple(paper.values), tuple(ours.scores[at] for at in paper.scores))
 
     def growth(self, name: str, low: float, high: float) -> Paired:
-        """By how much the gap is larger at one level of a hyperparameter than at another, all else equal."""
+        """Return by how much the gap is larger at one level of a hyperparameter than at another, all else equal."""
         more = self.gap.where(**{name: high}).scores
         return Paired("gap", tuple(more.values()), tuple(self.gap.scores[at._replace(**{name: low})] for at in more))
 
@@ -201,25 +201,25 @@ class Sensitivity:
 
     @property
     def correlation(self) -> Interval:
-        """Between the paper's scores and ours."""
+        """The correlation between the paper's scores and ours."""
         return correlation(self.paper, self.ours)
 
     @property
     def correlation_of_residuals(self) -> Interval:
-        """Between what the fits leave unexplained."""
+        """The correlation between the residuals of the fits."""
         fits = self.paper.fit, self.ours.fit
         return correlation(fits[0].residuals, fits[1].residuals, spent=len(fits[0].estimates) - 1)
 
 
 def correlation(a: Grid, b: Grid, spent: int = 0) -> Interval:
-    """Pearson's, with Fisher's interval; `spent` degrees of freedom went to a fit."""
+    """Return Pearson's correlation with Fisher's interval; `spent` degrees of freedom went to a fit."""
     r = float(np.corrcoef([a.scores[at] for at in b.scores], b.values)[0, 1])
     low, high = np.tanh(np.arctanh(r) + np.array([-1.96, 1.96]) / np.sqrt(len(b.scores) - 3 - spent))
     return Interval(r, float(low), float(high))
 
 
 def sensitivity(memory: str, entries: Sequence[tables.Entry]) -> Sensitivity:
-    """A memory's scores among the entries of the table."""
+    """Return a memory's scores among the entries of the table."""
     paper, ours = {}, {}
     for row, entry in zip(tables.paper_numbers()["sensitivity"]["rows"], entries, strict=True):
         if row["memory"] == memory:

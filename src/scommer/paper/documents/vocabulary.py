@@ -1,4 +1,4 @@
-"""What a template can say: runs, numbers of the paper, differences, tables, timings, and claims."""
+"""The functions of templates: runs, numbers of the paper, differences, tables, timings, and claims."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from scommer.analysis.groups import groups
+from scommer.analysis.groups import group_runs
 from scommer.analysis.selection import load_records, settings_of
 from scommer.analysis.table import as_markdown
 from scommer.errors import UsageError
@@ -35,7 +35,7 @@ class Vocabulary:
         self._entries = cache(lambda table: tuple(tables.entries(table, self._load(RESULTS))))
 
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """By the names that templates use."""
+        """Return the functions by the names that templates use."""
         return {
             "runs": self.runs, "select": self.select, "same_runs": self.same_runs, "diff": paired,
             "cell": self.cell, "cells": self.cells, "rows": rows, "table": self.table,
@@ -47,7 +47,7 @@ class Vocabulary:
     def runs(
         self, stream: str, method: str, buffer: int | None = None, variant: str = "official", **changes: Any
     ) -> Runs:
-        """The runs in `results` whose settings are exactly the preset with these changes."""
+        """Return the runs in `results` whose settings are exactly the preset with these changes."""
         wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": variant, "validation": 0.0}
         settings = presets.settings(stream, method, buffer, variant, changes)
         found = [r for r in self._load(RESULTS) if _is_of(r, wanted, settings)]
@@ -58,11 +58,11 @@ class Vocabulary:
         return _by_seed(found)
 
     def select(self, path: str) -> Runs:
-        """The runs that a path names, as on the command line: `docs/precision@preset`."""
+        """Return the runs that a path names, as on the command line: `docs/precision@preset`."""
         return _by_seed(self._load(path))
 
     def same_runs(self, runs: Runs, folder: str) -> Runs:
-        """The runs of the same names, in the same order, in another folder."""
+        """Return the runs of the same names, in the same order, in another folder."""
         held = {r.name: r for r in self._load(folder)}
         missing = [name for name in runs.names if name not in held]
         if missing:
@@ -70,7 +70,7 @@ class Vocabulary:
         return Runs(tuple(held[name] for name in runs.names), runs.memory, runs.setting)
 
     def cell(self, table: str, row: str, stream: str = "s-cifar10", setting: str = "class_il") -> tables.Entry:
-        """A number of a table: the paper's and ours."""
+        """Return a number of a table: the paper's and ours."""
         found = self.cells(table, [row], [stream], setting)
         if len(found) != 1 or not found[0].ours:
             there = "; ".join(sorted({e.row for e in self._entries(table) if e.ours}))
@@ -86,7 +86,7 @@ class Vocabulary:
         streams: Sequence[str] | None = None,
         setting: str | None = None,
     ) -> list[tables.Entry]:
-        """The paper's numbers in a table, or in some of its rows, each with ours."""
+        """Return the paper's numbers in a table, or in some of its rows, each with ours."""
         return [
             e for e in self._entries(table)
             if (e.row in rows if rows is not None else not e.authors)
@@ -94,19 +94,19 @@ class Vocabulary:
         ]  # fmt: skip
 
     def table(self, table: str, rows: Sequence[str]) -> str:
-        """Some rows of a table in Markdown."""
+        """Return some rows of a table in Markdown."""
         return as_markdown(tables.paper_table(table, self.cells(table, rows))).rstrip("\n")
 
     def sensitivity(self, memory: str) -> Sensitivity:
-        """The paper's sensitivity table for a memory."""
+        """Return the paper's sensitivity table for a memory."""
         return sensitivity(memory, self._entries("sensitivity"))
 
     def settings_run(self, path: str) -> list[Runs]:
-        """The runs that a path names, by settings: one set for each."""
-        return [Runs(g.records) for g in groups(self._load(path))]
+        """Return the runs that a path names, by settings: one set for each."""
+        return [Runs(g.records) for g in group_runs(self._load(path))]
 
     def bench(self, name: str) -> "Bench":
-        """A record of `scommer bench`."""
+        """Return a record of `scommer bench`."""
         path = self.root / RESULTS / "bench" / f"{name}.json"
         if not path.exists():
             there = sorted(p.stem for p in path.parent.glob("*.json"))
@@ -114,7 +114,7 @@ class Vocabulary:
         return Bench(name, json.loads(path.read_text()))
 
     def data(self, path: str) -> dict[str, Any]:
-        """A TOML file."""
+        """Return the content of a TOML file."""
         return tomllib.loads((self.root / path).read_text())
 
 
@@ -133,11 +133,11 @@ class Bench:
             raise AttributeError(name) from None
 
     def ms(self, what: str = "compiled", learners: int = 1) -> float:
-        """Time of a step and learner."""
+        """Return the time of one learner's step."""
         return float(self._timing(what, learners)["ms"])
 
     def gib(self, what: str = "compiled", learners: int = 1) -> float:
-        """GPU memory at most."""
+        """Return the peak GPU memory."""
         return float(self._timing(what, learners)["mib"]) / 1024
 
     def _timing(self, what: str, learners: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _by_seed(records: Iterable[Record]) -> Runs:
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    """The rows of a table in paper.toml."""
+    """Return the rows of a table in paper.toml."""
     found: list[dict[str, Any]] = tables.paper_numbers()[table]["rows"]
     return found
 
@@ -169,7 +169,7 @@ def claim(statement: str, holds: object) -> None:
 
 
 def chance_of_star(runs: int) -> float:
-    """How likely one run is further than two standard deviations from the mean, both estimated from so many runs.
+    """Return how likely a run is more than two standard deviations from the mean, both estimated from `runs` others.
 
     |x - mean| > 2 s with x, mean and s of one normal distribution: |t| > 2 / √(1 + 1/n), n - 1 degrees of freedom.
     """
@@ -177,23 +177,23 @@ def chance_of_star(runs: int) -> float:
 
 
 def digits(value: float, places: int) -> str:
-    """A number with so many decimals, and no sign before zero."""
+    """Return a number with this many decimals, and no sign before zero."""
     text = f"{value:,.{places}f}"
     return text.lstrip("-") if not text.strip("-0.") else text
 
 
 def words(number: int) -> str:
-    """A small number as a word."""
+    """Return a small number as a word."""
     return WORDS[number]
 
 
 def ordinal(number: int) -> str:
-    """A small rank as a word."""
+    """Return a small rank as a word."""
     return ORDINALS[number - 1]
 
 
 def relative(difference: float) -> str:
-    """`0.76 higher` or `0.18 lower`."""
+    """Return a difference in words: `0.76 higher` or `0.18 lower`."""
     return f"{digits(abs(difference), 2)} {'higher' if difference > 0 else 'lower'}"
 
 
