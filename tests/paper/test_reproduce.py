@@ -95,10 +95,10 @@ def test_the_pace_is_that_of_this_device_or_of_the_one_with_most_runs(tmp_path: 
 @pytest.mark.usefixtures("small_table")
 def test_a_sitting_that_ends_saves_and_the_next_resumes(tmp_path: Path) -> None:
     todo = wanted("main", [0], tmp_path)
-    said: list[str] = []
-    assert run_missing(todo, tmp_path, replace(CPU, minutes=0.0005), say=said.append) == 0
-    assert len(said) == 1
-    assert said[0].startswith("time is up")
+    printed: list[str] = []
+    assert run_missing(todo, tmp_path, replace(CPU, minutes=0.0005), print_line=printed.append) == 0
+    assert len(printed) == 1
+    assert printed[0].startswith("time is up")
     assert list(tmp_path.rglob("checkpoint-*"))
     begun = wanted("main", [0], tmp_path)
     saved = [json.loads(path.read_text())["saved"] for path in tmp_path.rglob("progress.json")]
@@ -187,7 +187,7 @@ def test_a_run_that_fails_does_not_stop_the_next(tmp_path: Path, monkeypatch: py
     ]
     numbers: dict[str, Any] = {"main": {"source": "made up", "columns": ["s-digits/class_il"], "rows": rows}}
     monkeypatch.setattr(tables, "paper_numbers", lambda: numbers)
-    said: list[str] = []
-    assert run_missing(wanted("main", [0], tmp_path), tmp_path, CPU, together=1, say=said.append) == 1
-    assert len(said) == 1
-    assert "the loss became" in said[0]
+    printed: list[str] = []
+    assert run_missing(wanted("main", [0], tmp_path), tmp_path, CPU, together=1, print_line=printed.append) == 1
+    assert len(printed) == 1
+    assert "the loss became" in printed[0]

@@ -29,7 +29,7 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; eac
 
 # --- lists of numbers: 0 1 2, 0,1,2 or 0-2
 
-NUMBERS = "N..."  # how --help shows such a list, and how a command knows its options
+NUMBERS = "N..."  # metavar of such a list in --help, by which a command recognises the option
 MOST = 10_000  # numbers in a range
 HINT = "write 0 1 2, 0,1,2 or 0-2"
 LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -59,7 +59,7 @@ def numbers(text: str) -> list[int]:
 
 
 def _flatten(lists: list[list[int]] | None) -> list[int]:
-    """Return the numbers of an option that may have been repeated; the command is given None for none."""
+    """Return the numbers of an option that may have been repeated as one list."""
     return [n for numbers in lists or () for n in numbers]
 
 

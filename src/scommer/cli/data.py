@@ -38,5 +38,5 @@ def where(data: DataOption = None) -> None:
     root = data_root(data)
     console.print(f"data folder: {root}", soft_wrap=True)
     for name, source in SOURCES.items():
-        there = (root / source.folder).is_dir()
-        console.print(f"{name}: {'present' if there else f'missing (scommer data get {name})'}")
+        present = (root / source.folder).is_dir()
+        console.print(f"{name}: {'present' if present else f'missing (scommer data get {name})'}")

@@ -24,19 +24,20 @@ def predict(
     trained: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run with weights, or a file of LifelongClassifier.save.", show_default=False
+            metavar="RUN", help="A run with weights, or a file written by LifelongClassifier.save.", show_default=False
         ),
     ],
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of image files.", show_default=False)],
     memory: Annotated[
-        str | None, typer.Option("--memory", help="For a run: the memory that predicts (default: that of inference).")
+        str | None,
+        typer.Option("--memory", help="For a run: the memory that predicts (default: the one used for inference)."),
     ] = None,
     device: DeviceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
 ) -> None:
     """Predict the class of images: one line for each, with file, class and probability.
 
-    Images are cropped to their middle and scaled to the size of the training images.
+    Images are cropped to their centre and scaled to the size of the training images.
 
     For example:
 
@@ -110,4 +111,6 @@ def _check_scale(
     else:
         alike = all(0 <= m <= 1 for m in mean) and max(std) <= 0.51  # in 0 … 1, no deviation is larger than a half
     if not alike:
-        raise UsageError(f"{path} was trained on images of another scale than files have (0 … 1): use it in Python")
+        raise UsageError(
+            f"{path} was trained on images whose scale differs from that of files (0 … 1): use it in Python"
+        )

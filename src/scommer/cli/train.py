@@ -165,9 +165,9 @@ def demo(
     out: OutOption = Path("runs/demo"),
     buffer: Annotated[int, typer.Option("--buffer", "-b", help="Number of examples in episodic memory.")] = 30,
     seed: Annotated[int, typer.Option("--seed", "-s", help="Seed of the initial weights and all random draws.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train again, even if the runs are finished.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, even if the runs are finished.")] = False,
 ) -> None:
-    """See forgetting and its cure: SCoMMER, ER and plain SGD learn ten digits, two at a time."""
+    """Show forgetting, and how replay prevents it: SGD, ER and SCoMMER learn ten digits, two at a time."""
     import torch
 
     from scommer.analysis import figures
@@ -178,10 +178,8 @@ def demo(
     from scommer.runs.progress import watch_for
     from scommer.runs.runner import run_together
 
-    torch.set_num_threads(1)  # hardly slower for so small a network, and much faster on a busy machine
-    console.print(
-        "Five tasks of two digits each, one after the other. Earlier images return only if memory kept them.\n"
-    )
+    torch.set_num_threads(1)  # hardly slower for a network this small, and much faster on a busy machine
+    console.print("Five tasks of two digits each, one after the other. Earlier images come back only from memory.\n")
     wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
     with _stoppable():
         records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
@@ -253,7 +251,7 @@ def reproduce(
     with _stoppable():
         finished = run_missing(
             todo, results, options, together=together,
-            say=lambda line: console.print(line, markup=False, soft_wrap=True),
+            print_line=lambda line: console.print(line, markup=False, soft_wrap=True),
         )  # fmt: skip
     console.print(f"{finished} runs finished, {len(missing) - finished} to go")
 
@@ -270,8 +268,8 @@ def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
     text += f", {left:,} steps"
     if missing and (found := pace(results, here)):
-        of, where = found
-        seconds = sum(w.left * of(w.experiment.method) for w in missing) / 1000
+        step_ms, where = found
+        seconds = sum(w.left * step_ms(w.experiment.method) for w in missing) / 1000
         text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step"
         text += f" on {where}" if where != here else ""
     return text

@@ -1,7 +1,7 @@
 """GCIL as the published implementations draw it: from the global generator that replay also draws from.
 
 Their stream therefore depends on the method, the buffer and the epochs. Where nothing else draws (dropout does, in
-SCoMMER's code), the stream can be drawn again, to see how much of a published number is due to it.
+SCoMMER's code), the stream can be reproduced, to see how much of a published number is due to it.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Run what a table of the paper is missing, in as many sittings as it takes."""
+"""Run the experiments that a table of the paper lacks; stop and resume as often as needed."""
 
 import json
 import statistics
@@ -89,12 +89,12 @@ def run_table(name: str, todo: Sequence[Wanted]) -> Table:
 
 
 def _part(
-    needed: list[Experiment], what: str, chosen: Collection[str], of: Callable[[Experiment], str]
+    needed: list[Experiment], what: str, chosen: Collection[str], value: Callable[[Experiment], str]
 ) -> list[Experiment]:
-    known = {of(e) for e in needed}
+    known = {value(e) for e in needed}
     for name in chosen:
         check_name(f"{what} for this part of the table", name, known)
-    return [e for e in needed if not chosen or of(e) in chosen]
+    return [e for e in needed if not chosen or value(e) in chosen]
 
 
 def _buffer(experiment: Experiment) -> str:
@@ -130,15 +130,16 @@ def pace(results: Path, here: str) -> tuple[Callable[[str], float], str] | None:
 
 
 def cohorts(todo: Sequence[Wanted], together: int) -> list[list[Wanted]]:
-    """Return which missing runs to run side by side: those with about as many steps to go, so that none waits.
+    """Return which missing runs to run side by side: those with about the same number of steps left.
 
-    Started runs come first, then the others in their order; a free place goes to the run closest in length.
+    Started runs come first, then the others in their order, each together with those closest in length.
     """
     waiting = sorted((w for w in todo if not w.done), key=lambda w: w.left == w.steps)
     made = []
     while waiting:
         n = waiting[0].left
-        near = sorted(waiting, key=lambda w: round(10 * abs(w.left - n) / max(w.left, n, 1)))  # 5 % do not count
+        # Rounded, so that runs of about the same length stay in their order.
+        near = sorted(waiting, key=lambda w: round(10 * abs(w.left - n) / max(w.left, n, 1)))
         made.append(near[:together])
         waiting = [w for w in waiting if w not in made[-1]]
     return made
@@ -150,7 +151,7 @@ def run_missing(
     options: RunOptions,
     *,
     together: int = 4,
-    say: Callable[[str], None] = print,
+    print_line: Callable[[str], None] = print,
 ) -> int:
     """Run what is missing, `together` at a time, until all is done or time is up; return how many runs finished."""
     end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -162,8 +163,8 @@ def run_missing(
         try:
             run_together([w.experiment for w in cohort], options, out=results, minutes=left)
         except TimeUp as e:
-            say(str(e))
+            print_line(str(e))
             break
         except RunError as e:  # the other cohorts can still run
-            say(str(e))
+            print_line(str(e))
     return len(find(results)) - before

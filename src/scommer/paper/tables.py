@@ -31,7 +31,7 @@ class Entry:
     paper: float
     paper_std: float | None
     ours: tuple[float, ...] = ()  # a value for each seed
-    authors: str | None = None  # the source, where the number is of the method's authors and not the paper's
+    authors: str | None = None  # the source, if the number is from the method's authors instead of the paper
     precisions: tuple[str, ...] = ()  # of our runs
 
     @property
@@ -90,7 +90,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
 
 
 def _values(numbers: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Sequence[float]]:
-    """Return what a row reports in each column; without columns or values of its own, it has the table's."""
+    """Return what a row reports in each column; a row without columns or values has the table's."""
     columns, values = (line.get(key) or numbers[key] for key in ("columns", "values"))
     return dict(zip(columns, values, strict=True))
 
@@ -114,7 +114,7 @@ def experiments(table: str, seeds: Iterable[int]) -> list[Experiment]:
 
 
 def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
-    """Whether one of the records is of this experiment."""
+    """Return whether one of the records is of this experiment."""
     e = experiment
     line: dict[str, Any] = {"method": e.method, "variant": e.variant, "settings": e.settings}
     if METHODS[e.method].draws:
@@ -123,7 +123,7 @@ def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
 
 
 def belongs(record: Record, stream: str, line: Mapping[str, Any]) -> bool:
-    """Whether a run is of a row's cell; a setting that its version did not have yet counts with today's default."""
+    """Return whether a run belongs to a row's cell; a setting that its version did not have has today's default."""
     method, buffer, variant = line["method"], line.get("buffer"), line.get("variant", "official")
     e = record.experiment
     if (e.stream, e.method, e.buffer, e.variant, e.validation) != (stream, method, buffer, variant, 0.0):
