@@ -1,4 +1,4 @@
-"""Choosing a device and a precision, which changes nothing, and computing there, which restores what it found."""
+"""Choose a device and a precision, which changes nothing, and compute there, which restores all global state."""
 
 import ctypes
 import os
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 def choose_device(wanted: str | None) -> torch.device:
-    """Return the device asked for, or a GPU if there is one."""
-    with _gpu_queues():  # the driver starts when it is first asked what there is
+    """Return the requested device; by default a GPU if there is one."""
+    with _gpu_queues():  # the first query starts the driver
         if wanted is None:
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
             device = torch.device(wanted)
-            kind = torch.get_device_module(device)
+            backend = torch.get_device_module(device)
         except (RuntimeError, TypeError) as e:
             raise UsageError(f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): use cpu") from None
         if device.type == "cpu":
             return device
-        count = kind.device_count() if kind.is_available() else 0
+        count = backend.device_count() if backend.is_available() else 0
     if (device.index or 0) >= count:
         if not count:
             raise UsageError(f"device '{wanted}' cannot be used here (no {device.type} device was found): use cpu")
@@ -38,25 +38,25 @@ def choose_device(wanted: str | None) -> torch.device:
 
 
 def choose_precision(wanted: str | None, device: torch.device) -> Precision:
-    """Return the precision of convolutions asked for, or the fastest that is good enough: bf16 on a GPU that has it."""
+    """Return the requested precision of convolutions; by default bf16 on a GPU that supports it, else fp32."""
     names = get_args(Precision)
     if wanted is not None:
         check_name("precision", wanted, names)
     gpu = device.type == "cuda"
-    if wanted not in (None, "fp32") and not gpu:  # bf16 kills the process on some virtual machines
+    if wanted not in (None, "fp32") and not gpu:  # bf16 crashes the process on some virtual machines
         raise UsageError(f"{wanted} is for GPUs: use --precision fp32")
-    with _gpu_queues():  # asking for it may start the driver
-        usual = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
-    precision: Precision = wanted or usual  # type: ignore[assignment]
+    with _gpu_queues():  # this query may start the driver
+        default = "bf16" if gpu and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    precision: Precision = wanted or default  # type: ignore[assignment]
     return precision
 
 
 @contextmanager
 def computing_on(device: torch.device, precision: Precision, keep_memory: bool = True) -> Iterator[None]:
-    """Set what is global to the process for computing on a device, and restore it at the end.
+    """Set the process-wide state for computing on a device, and restore it at the end.
 
-    On a GPU: the current device, how many queues it has, TF32 as the precision allows it, deterministic kernels. On a
-    CPU: memory that is freed is kept, unless `keep_memory` is off.
+    On a GPU: the current device, its number of queues, TF32 if the precision allows it, deterministic kernels. On a
+    CPU: freed memory is kept for reuse, unless `keep_memory` is off.
     """
     with ExitStack() as settings:
         if device.type == "cuda":
@@ -71,7 +71,7 @@ def computing_on(device: torch.device, precision: Precision, keep_memory: bool =
 
 @contextmanager
 def current(device: torch.device) -> Iterator[None]:
-    """Make a GPU the current one: graphs, streams and Triton's kernels go there."""
+    """Make a GPU the current device, which graphs, streams and Triton kernels use."""
     if device.type == "cuda" and device.index is not None:
         with torch.cuda.device(device):
             yield
@@ -81,7 +81,7 @@ def current(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _gpu_queues() -> Iterator[None]:
-    """Let a GPU have 32 queues if it is started in here; 8 are usual, fewer than our streams."""
+    """Give a GPU that is initialised in this block 32 queues; the default of 8 is fewer than our streams."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     given = name in os.environ
     os.environ.setdefault(name, "32")
@@ -93,15 +93,15 @@ def _gpu_queues() -> Iterator[None]:
 
 
 class _Setting(Generic[T]):
-    """A setting of the whole process.
+    """A process-wide setting.
 
-    Blocks that set it may nest, and overlap in several threads: each end brings back what the latest of the others
-    has set, and the last end brings back what was found.
+    Blocks that set it may nest, or overlap in several threads. When one ends, the value of the latest block that is
+    still open applies; when the last one ends, the original value does.
     """
 
     def __init__(self, read: Callable[[], T], write: Callable[[T], None]) -> None:
         self._read, self._write, self._lock = read, write, threading.Lock()
-        self._values: dict[object, T] = {}  # what was found, then the value of each block
+        self._values: dict[object, T] = {}  # the original value, then that of each open block
 
     @contextmanager
     def set(self, value: T) -> Iterator[None]:
@@ -141,7 +141,7 @@ def _write_kernels(kernels: _Kernels) -> None:
 
 _KERNELS = _Setting(_read_kernels, _write_kernels)
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 MALLOC = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
 
 
@@ -153,8 +153,8 @@ def _glibc() -> bool:
 def _keep_freed_memory(keep: bool) -> None:
     """Stop glibc from returning freed memory to the OS.
 
-    A step asks for the same memory again, and would wait until the OS has found and cleared it. At the end, the
-    thresholds are those that glibc itself sets once a block of 32 MiB was freed; it has no way to ask for earlier ones.
+    A step allocates the same memory again, and would wait for the OS to find and clear it. glibc cannot report its
+    thresholds, so turning this off sets those that it chooses itself once a block of 32 MiB was freed.
     """
     libc = ctypes.CDLL(None)
     if keep:

@@ -1,4 +1,4 @@
-"""Which code and which versions made a result, and when."""
+"""Which code and which versions produced a result, and when."""
 
 import os
 import platform

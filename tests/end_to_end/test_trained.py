@@ -9,7 +9,7 @@ import torch
 
 from scommer import Experiment, load_trained, run
 from scommer.data import load
-from scommer.engine.evaluate import at_once
+from scommer.engine.evaluate import images_per_pass
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.methods.er import ER
@@ -58,9 +58,9 @@ def test_your_own_sparse_method_predicts_as_it_was_scored(tmp_path: Path, monkey
 
 
 def test_fewer_large_images_are_processed_at_once() -> None:
-    assert at_once(torch.zeros(9, 1, 8, 8)) == at_once(torch.zeros(2, 3, 32, 32)) == 800
-    assert at_once(torch.zeros(2, 3, 64, 64)) == 200
-    assert at_once(torch.zeros(1, 1, 2000, 2000)) == 1
+    assert images_per_pass(torch.zeros(9, 1, 8, 8)) == images_per_pass(torch.zeros(2, 3, 32, 32)) == 800
+    assert images_per_pass(torch.zeros(2, 3, 64, 64)) == 200
+    assert images_per_pass(torch.zeros(1, 1, 2000, 2000)) == 1
 
 
 def test_damaged_or_unfitting_weights_are_errors(tmp_path: Path) -> None:

@@ -307,8 +307,8 @@ def test_dropout_is_heterogeneous_while_p_s_is_0():
     assert code().dropout_masks(torch.tensor([0, 3, 1]))[1].tolist() == [FIRST] * 3
 
 
-def test_spared_samples_retain_all_units():
-    mask = code().dropout_masks(torch.tensor([0, 3, 1]), spared=2)[1]
+def test_exempt_samples_retain_all_units():
+    mask = code().dropout_masks(torch.tensor([0, 3, 1]), exempt=2)[1]
     assert mask.tolist() == [[1.0] * 10, [1.0] * 10, FIRST]
 
 

@@ -133,6 +133,6 @@ def test_the_place_is_always_a_task_and_an_epoch_of_the_run() -> None:
     """Even at the end of a task's last epoch and of the last task."""
     plan = prepare(Experiment("s-digits", "sgd", settings={"epochs": 2, "width": 4}))
     learner = Learner(plan.stream, plan.method, plan.training, device="cpu")
-    places = [(learner.place, learner.known) for moment in learner.learn() if moment != "step"]
+    places = [(learner.place, learner.tasks_learned) for moment in learner.learn() if moment != "step"]
     tasks = range(1, 6)
     assert places == [p for t in tasks for p in (((t, 2), t - 1), ((t, 2), t - 1), ((min(t + 1, 5), 1), t))]

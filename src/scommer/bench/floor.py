@@ -1,4 +1,4 @@
-"""What a step costs at least: the passes of its networks alone, and their convolutions alone."""
+"""The minimum cost of a step: the passes of its networks alone, and their convolutions alone."""
 
 from collections.abc import Callable
 

@@ -15,7 +15,7 @@ from scommer.bench.floor import convolutions, networks_alone
 from scommer.data import Dataset
 from scommer.device import Precision, computing_on, device_facts
 from scommer.engine.learner import Learner
-from scommer.gpu.capture import EAGER, as_graph
+from scommer.gpu.capture import EAGER_STEPS, as_graph
 from scommer.gpu.switches import SWITCHES, without
 from scommer.methods import Method
 from scommer.methods.training import Training
@@ -88,11 +88,11 @@ def bench(
     precision: Precision = "fp32",
     steps: int = 30,
     cohorts: tuple[int, ...] = COHORTS,
-    levers: bool = False,
+    switches: bool = False,
 ) -> Bench:
     """Time steps on random images: eager; on a GPU also captured and compiled; and several learners side by side.
 
-    With `levers`, also time a step on a GPU without each of its optimisations in turn.
+    With `switches`, also time a step on a GPU without each of its optimisations in turn.
     """
     device = torch.device(device)
     gpu = device.type == "cuda"
@@ -105,7 +105,7 @@ def bench(
             timings.append(_time_learners(setup, 1, steps, "eager"))
             with without("compiling"):
                 timings.append(_time_learners(setup, 1, steps, "captured"))
-            for switch in SWITCHES if levers else ():
+            for switch in SWITCHES if switches else ():
                 if switch != "compiling":  # timed above, as "captured"
                     with without(switch):
                         timings.append(_time_learners(setup, 1, steps, f"without {SWITCHES[switch]}"))
@@ -143,7 +143,8 @@ def _startup_seconds(setup: Setup) -> float:
     """Return the time from creating a learner to the end of its first step (on a GPU, of the first captured one)."""
     start = _now(setup.device)
     moments = setup.learner(capture=True).learn()
-    for _ in range(EAGER + 2 if setup.device.type == "cuda" else 1):  # without replay, eager ones, the captured one
+    steps = EAGER_STEPS + 2 if setup.device.type == "cuda" else 1  # without replay, eager ones, the captured one
+    for _ in range(steps):
         next(moments)
     return _now(setup.device) - start
 

@@ -30,6 +30,7 @@ def list_(
     from scommer.analysis.table import MISSING, Table, as_rich, row, text_columns
     from scommer.methods import METHODS
     from scommer.runs import presets
+    from scommer.runs.experiment import fitted_names
     from scommer.runs.settings import as_dict
     from scommer.streams import STREAMS
 
@@ -41,11 +42,13 @@ def list_(
     if stream is not None:
         check_name("stream", stream, STREAMS)
         buffer, variant = 200 if buffer is None else buffer, variant or "official"
+        fitted: dict[str, None] = {}  # in order, each once
         for name in [method] if method else METHODS:
             made, training = presets.resolve(stream, name, buffer, variant)
             console.print(_settings(f"{stream}, {name}, buffer {buffer}, {variant}", as_dict(made, training)))
+            fitted |= dict.fromkeys(fitted_names(made, training))
         if not presets.has(stream):
-            console.print(f"{stream} has no presets: network, mean, std, warmup and alpha follow its images.")
+            console.print(f"{stream} has no presets: a run fits {', '.join(fitted)} to its images.")
         return
     streams = []
     for name, (source, make) in STREAMS.items():
@@ -90,10 +93,10 @@ def show(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as JSON.")] = False,
 ) -> None:
-    """Show a run: its results if it is finished, its progress if not. Of several runs, show a line for each.
+    """Show a run: its results if it is finished, its progress if not. For several runs, show a line each.
 
-    Several runs are those below a folder, or those chosen by a pattern in quotes or by conditions, as in
-    runs@method=er: see `scommer compare --help`.
+    To show several runs, name a folder of runs, a pattern in quotes, or conditions, as in runs@method=er: see
+    `scommer compare --help`.
     """
     from scommer.analysis.summary import all_tables
     from scommer.analysis.table import as_rich
@@ -107,10 +110,10 @@ def show(
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to resume") from None
         return
-    if not (run_folder / "record.json").exists() and (several := _several(run_folder)):
+    if not (run_folder / "record.json").exists() and (listed := _run_list(run_folder)):
         if as_json:
             raise UsageError(f"{run_folder} has several runs: name one for --json")
-        console.print(as_rich(several))
+        console.print(as_rich(listed))
         return
     record = Record.load(run_folder)
     if as_json:
@@ -120,18 +123,18 @@ def show(
         console.print(as_rich(table))
     console.print(_settings("Settings", record.settings))
     t, code, precision = record.times, record.code, record.device.precision or "unknown precision"
-    beside = f" side by side with {t.together - 1} more" if t.together and t.together > 1 else ""
+    others = f" side by side with {t.together - 1} more" if t.together and t.together > 1 else ""
     changed = " (with uncommitted changes)" if code.dirty else ""
     lines = [
         f"stream      {record.stream.name}, fingerprint {record.stream.fingerprint}",
         f"code        {code.commit or 'no commit known'}{changed}, sources {code.sources}",
         f"device      {record.device.name} ({precision}), torch {record.versions['torch']}",
-        f"time        {t.seconds:.0f} s for {t.steps:,} steps{beside}, finished {t.finished}",
+        f"time        {t.seconds:.0f} s for {t.steps:,} steps{others}, finished {t.finished}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _several(runs: Path) -> "Table | None":
+def _run_list(runs: Path) -> "Table | None":
     """Return a table with a line for each of these runs, finished or not; None if there are none."""
     from scommer.analysis.selection import changes, load_records, places, unfinished
     from scommer.analysis.summary import SETTINGS
@@ -221,8 +224,8 @@ def results(
 ) -> None:
     """Print all results as one Markdown document.
 
-    The paper's tables as far as there are runs, the choices of batch-norm statistics, and every run, after what the
-    folder's README.md says of them: `scommer results > docs/results.md`.
+    It has the folder's README.md, the paper's tables as far as there are runs, the choices of batch-norm statistics,
+    and every run. For example: `scommer results > docs/results.md`.
     """
     from scommer.paper.documents.results import document
 
@@ -241,7 +244,7 @@ def _records(runs: Path) -> "list[Record]":
 
 
 def bench(
-    method: Annotated[str, typer.Option("--method", "-m", help="Method whose step is timed.")] = "scommer",
+    method: Annotated[str, typer.Option("--method", "-m", help="Method to time.")] = "scommer",
     network: Annotated[
         str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
     ] = None,
@@ -253,7 +256,7 @@ def bench(
     ] = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
-    levers: Annotated[
+    switches: Annotated[
         bool, typer.Option("--levers", help="On a GPU, also time a step without each of its optimisations.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -268,19 +271,19 @@ def bench(
 
     check_name("method", method, METHODS)
     where = choose_device(device)
-    exact = choose_precision(precision, where)
+    chosen_precision = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
     sizes = tuple(cohorts) if cohorts else COHORTS
     if 0 in sizes:
         raise UsageError("--cohorts 0 is invalid: expected 1 or more learners side by side")
     measured = measure(
-        method, network=chosen, classes=classes, device=where, precision=exact,
-        steps=steps, cohorts=sizes, levers=levers,
+        method, network=chosen, classes=classes, device=where, precision=chosen_precision,
+        steps=steps, cohorts=sizes, switches=switches,
     )  # fmt: skip
     if as_json:
         print(json.dumps(asdict(measured), indent=1))
         return
-    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {exact}"
+    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {chosen_precision}"
     rows = []
     for t in measured.timings:
         bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions

@@ -72,6 +72,7 @@ def fetch(source: Source, root: Path, *, progress: Progress | None = None) -> Pa
 
 
 def md5_of(path: Path) -> str:
+    """Return the md5 sum of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -109,7 +110,7 @@ def _open(url: str, start: int) -> tuple[HTTPResponse, int]:
             reason = " ".join(str(error.reason).split())  # on one line
             raise RunError(
                 f"{url} answered {error.code} {reason}: try again later, "
-                "or unpack the archive yourself and give the folder above it with --data"
+                "or unpack the archive yourself and pass the parent folder with --data"
             ) from error
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return response, 0

@@ -36,7 +36,7 @@ def from_folder(
 
     Classes are sorted by name, or by number if all names are numbers. Files of unsupported types and images outside
     the class folders are skipped with a warning. Without a `test` folder, `test_fraction` of every class is held out.
-    With `size`, images are cropped to the central square and resized to so many pixels; without it, all must have
+    With `size`, images are cropped to the central square and resized to this many pixels; without it, all must have
     the same size. They are grey if all files are, else RGB.
     """
     folder = Path(folder).expanduser()

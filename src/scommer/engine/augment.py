@@ -10,7 +10,7 @@ from scommer.gpu.compiling import compiled
 
 
 class Augment:
-    """Random crop out of `pad` zero pixels, random horizontal flip, then (x - mean) / std."""
+    """Random crop after padding with `pad` zero pixels, random horizontal flip, then (x - mean) / std."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Augment:
 def _augment(
     images: Tensor, u: Tensor | None, pad: int, flip: bool, mean: Tensor, std: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    return _normalise(images if u is None else _shift(images, u, pad, flip), mean, std, dtype)
+    return _normalise(images if u is None else _crop_and_flip(images, u, pad, flip), mean, std, dtype)
 
 
 def _normalise(images: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) -> Tensor:
@@ -49,8 +49,8 @@ def _normalise(images: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype) ->
     return ((x - mean) / std).to(dtype)
 
 
-def _shift(images: Tensor, u: Tensor, pad: int, flip: bool) -> Tensor:
-    """Crops out of the padded image, some flipped, from uniform draws [3, B]."""
+def _crop_and_flip(images: Tensor, u: Tensor, pad: int, flip: bool) -> Tensor:
+    """Return random crops of the padded images, some flipped, from uniform draws [3, B]."""
     b, _, h, w = images.shape
     device = images.device
     offset = (u[:2] * (2 * pad + 1)).long()[:, :, None]

@@ -27,13 +27,13 @@ class Scores:
     activity: list[np.ndarray]  # [C, N] for each stage: how many test images of each class activate each unit
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything as named arrays."""
+        """Return all fields as named arrays."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "activity"}
         return plain | {f"activity.{l + 1}": a for l, a in enumerate(self.activity)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Scores":
-        """The inverse of `arrays`."""
+        """Return the scores that `arrays` was called on."""
         stages = sorted((k for k in arrays if k.startswith("activity.")), key=lambda k: int(k.split(".")[1]))
         plain = {k: a for k, a in arrays.items() if k not in stages}
         return cls(**plain, activity=[arrays[k] for k in stages])
@@ -44,7 +44,7 @@ def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment
     """Score a memory on all test images in one pass."""
     logits, activity = _respond(view, images, labels, augment, stream.data.num_classes)
     if not torch.isfinite(logits).all():
-        raise RunError(f"the {view.name} memory answers NaN: lower the learning rate")
+        raise RunError(f"the {view.name} memory outputs NaN: lower the learning rate")
     hit = logits.argmax(1) == labels  # among all classes, seen or not
     class_il, task_il = [], []
     for task in stream.tasks:
@@ -67,19 +67,19 @@ def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment
     )
 
 
-def at_once(images: Tensor) -> int:
-    """How many images go through a network at once: fewer of larger ones."""
+def images_per_pass(images: Tensor) -> int:
+    """Return how many images a network processes at once: fewer if they are larger."""
     return min(BATCH, max(1, BATCH * 32**2 // images.shape[2:].numel()))
 
 
 def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> tuple[Tensor, list[Tensor]]:
-    """Logits of all images, and how often each unit was active for each class."""
+    """Return the logits of all images, and how often each unit was active for each class."""
     network = view.memory.network.eval()
     logits, activity = (
         [],
         [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
     )
-    size = at_once(images)
+    size = images_per_pass(images)
     with view.memory.weights.using_statistics(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = network(augment.normalise(x))
@@ -98,32 +98,32 @@ def _reliability(confidence: Tensor, hit: Tensor) -> np.ndarray:
 
 
 def average_accuracy(r: np.ndarray) -> float:
-    """Mean over tasks at the end: 1/T Σ_i R[T, i]. On GCIL's nested test sets, its published score."""
+    """Return the mean over tasks at the end: 1/T Σ_i R[T, i]. On GCIL's nested test sets, its published score."""
     return float(r[-1].mean())
 
 
 def last_accuracy(r: np.ndarray) -> float:
-    """R[T, T]: in GCIL, plain accuracy over all classes seen."""
+    """Return R[T, T]: in GCIL, plain accuracy over all classes seen."""
     return float(r[-1, -1])
 
 
 def forgetting(r: np.ndarray) -> float:
-    """How much was lost since the best point: 1/(T-1) Σ_{i<T} (max_{t<T} R[t, i] - R[T, i])."""
+    """Return how much was lost since the best point: 1/(T-1) Σ_{i<T} (max_{t<T} R[t, i] - R[T, i])."""
     return float((r[:-1, :-1].max(0) - r[-1, :-1]).mean())
 
 
 def backward_transfer(r: np.ndarray) -> float:
-    """How later tasks changed earlier ones: 1/(T-1) Σ_{i<T} (R[T, i] - R[i, i])."""
+    """Return how later tasks changed earlier ones: 1/(T-1) Σ_{i<T} (R[T, i] - R[i, i])."""
     return float((r[-1, :-1] - r.diagonal()[:-1]).mean())
 
 
 def forward_transfer(r: np.ndarray, untrained: np.ndarray) -> float:
-    """How earlier tasks helped before learning: 1/(T-1) Σ_{i>1} (R[i-1, i] - b_i), b_i untrained."""
+    """Return how earlier tasks helped before learning: 1/(T-1) Σ_{i>1} (R[i-1, i] - b_i), b_i untrained."""
     return float((r.diagonal(1) - untrained[1:]).mean())
 
 
 def summary(r: np.ndarray, untrained: np.ndarray, kind: str) -> dict[str, float]:
-    """The measures of a matrix: all of them for a sequence of tasks, accuracy alone for joint training."""
+    """Return the measures of a matrix: all of them for a sequence of tasks, accuracy alone for joint training."""
     measures = {"accuracy": average_accuracy(r)}
     if kind == "gcil":
         measures["last"] = last_accuracy(r)

@@ -21,7 +21,7 @@ from scommer.methods.training import Training
 from scommer.streams import Stream
 
 Moment = Literal["step", "epoch", "task"]
-DIVERGED = 5  # times the loss of guessing; healthy runs stay below half of that
+DIVERGED = 5  # times the loss of random guessing; healthy runs stay below half of that
 POSITION = ("task", "epoch", "batch", "offered", "curve")  # the plain values of a learner's state
 
 
@@ -56,18 +56,18 @@ class Learner:
         )
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
-        self.augmenting = randomness.generator(seed, "augment", self.device)
+        self.augment_generator = randomness.generator(seed, "augment", self.device)
         # On a GPU all roles share a generator: each one in a graph costs two launches a step.
-        shared = self.augmenting if self.device.type == "cuda" else None
+        shared = self.augment_generator if self.device.type == "cuda" else None
         image, classes = data.train_images[0], data.num_classes
         factory = MemoryFactory(image, classes, training, buffer, seed, self.device, half, shared)
         self.memories = factory.memories(method)
-        self.ordering = randomness.generator(seed, "order")
+        self.order_generator = randomness.generator(seed, "order")
         self.own_stream = SideStream(self.device, urgent=True)  # learners side by side do not wait for each other
         self.side = SideStream(self.device)  # for what needs no gradient
         self.run_step: Step = self.step
         if capture and self.device.type == "cuda":
-            self.run_step = captured(self.step, {self.augmenting, *self.memories.generators().values()})
+            self.run_step = captured(self.step, {self.augment_generator, *self.memories.generators().values()})
         # position
         self.task = self.epoch = self.batch = 0
         self.offered = 0  # examples offered to episodic memory so far
@@ -110,7 +110,7 @@ class Learner:
             yield "task"
 
     @property
-    def size(self) -> int:
+    def batch_size(self) -> int:
         """Images per step of this task (of the last task once all are learned)."""
         return min(self.training.batch, len(self.phases[min(self.task, len(self.phases) - 1)]))
 
@@ -120,7 +120,7 @@ class Learner:
         return self.steps_per_epoch(self.task)
 
     def steps_per_epoch(self, task: int) -> int:
-        """Steps per epoch of any task."""
+        """Return the steps per epoch of any task."""
         return self.training.steps(len(self.phases[task]))
 
     @property
@@ -129,8 +129,8 @@ class Learner:
         return min(self.task + 1, len(self.phases)), min(self.epoch + 1, self.training.epochs)
 
     @property
-    def known(self) -> int:
-        """How many tasks have been learned."""
+    def tasks_learned(self) -> int:
+        """The number of tasks learned so far."""
         return self.task if not self.method.joint else len(self.stream.tasks)
 
     @property
@@ -144,17 +144,17 @@ class Learner:
 
     def _begin_epoch(self) -> None:
         phase = self.phases[self.task]
-        self.order = phase[torch.randperm(len(phase), generator=self.ordering)].to(self.device)
+        self.order = phase[torch.randperm(len(phase), generator=self.order_generator)].to(self.device)
 
     def _next_step(self) -> None:
-        index = self.order[self.batch * self.size : (self.batch + 1) * self.size]
+        index = self.order[self.batch * self.batch_size : (self.batch + 1) * self.batch_size]
         offer = self.training.offer == "every_epoch" or self.epoch == 0
         self.run_step(index, self._recallable(), offer)
         self.offered += len(index) if offer else 0
         self.batch += 1
 
     def _recallable(self) -> int:
-        """How many examples a step replays, from the host's count of offers: nothing is read from the device."""
+        """Return how many examples a step replays, from the host's count of offers: nothing is read from the device."""
         if not self.method.draws or self.memories.episodic is None:
             return 0
         return min(self.training.replay, self.memories.episodic.held(self.offered))
@@ -164,10 +164,10 @@ class Learner:
         return TaskImages(self.images, self.labels, self.phases[self.task], self.augment.normalise, generator)
 
     def step(self, index: Tensor, replay: int, offer: bool) -> None:
-        """One step of Algorithm 1: a function of tensors, with no host read and no branch on data."""
+        """Take one step of Algorithm 1: a function of tensors, with no host read and no branch on data."""
         memories, method = self.memories, self.method
         raw, y = self.images[index], self.labels[index]
-        task = Batch(self.augment(raw, self.augmenting), y)
+        task = Batch(self.augment(raw, self.augment_generator), y)
         recalled = tuple(self._recall(replay) for _ in range(method.draws if replay else 0))
         ready = record_event(self.device)
         recalled = tuple(batch._replace(ready=ready) for batch in recalled)
@@ -186,10 +186,10 @@ class Learner:
     def _recall(self, n: int) -> Batch:
         assert self.memories.episodic is not None
         fields = self.memories.episodic.recall(n)
-        return Batch(self.augment(fields.pop("x"), self.augmenting), fields.pop("y"), fields)
+        return Batch(self.augment(fields.pop("x"), self.augment_generator), fields.pop("y"), fields)
 
     def mean_loss(self) -> float:
-        """Mean loss of this epoch so far; an error if it is not finite."""
+        """Return the mean loss of this epoch so far; raise an error if it is not finite."""
         if not self.batch:
             return self.curve[-1] if self.curve else float("nan")
         with self.own_stream.run():
@@ -202,7 +202,7 @@ class Learner:
         return loss
 
     def divergence(self) -> str | None:
-        """A message if the last epoch's loss is far above that of guessing."""
+        """Return a warning if the last epoch's loss is far above that of guessing."""
         guessing = np.log(max(2, self.stream.data.num_classes))
         if self.curve[-1] <= DIVERGED * guessing:
             return None
@@ -233,7 +233,7 @@ class Learner:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment)
 
     def calibration(self) -> Iterator[Tensor]:
-        """Batches drawn half from episodic memory, half from the task just learned, augmented as in training."""
+        """Yield batches drawn half from episodic memory, half from the task just learned, augmented as in training."""
         task = min(self.task, len(self.phases) - 1)
         phase = self.phases[task]
         held = self.memories.episodic.held(self.offered) if self.memories.episodic else 0
@@ -253,7 +253,7 @@ class Learner:
     # --- checkpoints
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything needed to resume from here: tensors, and a few plain values."""
+        """Return everything needed to resume from here: tensors, and a few plain values."""
         self.own_stream.join()
         tensors = {f"memories/{name}": t for name, t in self.memories.tensors().items()}
         tensors |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
@@ -282,8 +282,8 @@ class Learner:
         for view, count in values["scores"].items():
             rows[view] = []
             for t in range(count):
-                at = f"scores/{view}/{t}/"
-                arrays = {k.removeprefix(at): v.numpy() for k, v in tensors.items() if k.startswith(at)}
+                prefix = f"scores/{view}/{t}/"
+                arrays = {k.removeprefix(prefix): v.numpy() for k, v in tensors.items() if k.startswith(prefix)}
                 rows[view].append(Scores.from_arrays(arrays))
         self.untrained = next(iter(rows.pop("untrained")), None)
         self.scores = rows
@@ -307,7 +307,7 @@ class Learner:
             raise ValueError("its order is not of this task's images")
 
     def _generators(self) -> dict[str, torch.Generator]:
-        return {"augment": self.augmenting, "order": self.ordering, **self.memories.generators()}
+        return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
 
 
 def _check_channels(training: Training, channels: int) -> None:

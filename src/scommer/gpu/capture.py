@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scommer.gpu.compiling import compiling
 
-EAGER = 3  # steps that run before each capture, so that kernels are chosen and compiled first
+EAGER_STEPS = 3  # before each capture, so that kernels are chosen and compiled first
 
 Step = Callable[[Tensor, int, bool], None]
 
@@ -29,7 +29,7 @@ def captured(step: Step, generators: Iterable[torch.Generator]) -> Step:
     def run(index: Tensor, replay: int, offer: bool) -> None:
         key = (len(index), replay, offer)
         calls[key] = calls.get(key, 0) + 1
-        if calls[key] <= EAGER:
+        if calls[key] <= EAGER_STEPS:
             with compiling():  # eager steps use the compiled functions too, so that a resumed run computes the same
                 step(index, replay, offer)
             return

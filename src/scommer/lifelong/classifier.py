@@ -38,10 +38,10 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     With the same settings it learns exactly what `run` learns from the same tasks.
 
     `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; `add_classes` adds more later.
-    Settings that you leave out are computed from the first task and then stay: mean, std and network from its images,
-    alpha from their number, warmup from the epochs. Give them if the first task is not a typical one. An epoch skips
-    images that do not fill a batch, unless `drop_last` is off. `history_` describes each task learned; `settings_` are
-    the settings in use.
+    Settings that you leave out are fitted to the first task and then stay: network, mean and std to its images, and
+    some of the method's own to the number of steps. Give them if the first task is not typical. An epoch skips images
+    that do not fill a batch, unless `drop_last` is off. `history_` describes each task learned; `settings_` are the
+    settings in use.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -82,7 +82,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The labels that may occur, sorted as in all of scikit-learn: the columns of `predict_proba`."""
+        """The labels that may occur, sorted as everywhere in scikit-learn: the columns of `predict_proba`."""
         return np.sort(self._state.classes if self._state else np.array(parse_classes(self.classes)))
 
     @property

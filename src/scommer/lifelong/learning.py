@@ -18,10 +18,10 @@ from scommer.engine.learner import Learner
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.lifelong.labels import Labels, encode_labels, parse_classes
 from scommer.lifelong.state import ClassifierState
-from scommer.runs.experiment import FLAT, Experiment, Plan, prepare
+from scommer.runs.experiment import MIN_STD, Experiment, Plan, prepare
 from scommer.runs.progress import Watch
 from scommer.runs.recording import final_weights
-from scommer.runs.trained import trained, under
+from scommer.runs.trained import trained, with_prefix
 from scommer.streams import Stream, Task
 
 MAX_DISTANCE = 20.0  # mean distance of images from those of the first task, in standard deviations
@@ -64,7 +64,7 @@ def learn_task(
             watch.end()
         tensors, values = learner.state()
         weights = final_weights(learner)
-    memories = {name: under(f"{name}.", weights) for name in {"working", plan.method.inference}}
+    memories = {name: with_prefix(f"{name}.", weights) for name in {"working", plan.method.inference}}
     networks = {
         name: trained(experiment.method, plan.settings, stream.data.class_names, x.shape[1:], memory, where)
         for name, memory in memories.items()
@@ -127,8 +127,8 @@ def _single_task_stream(images: Tensor, labels: Tensor, classes: NDArray[Any]) -
 
 
 def _check_scale(plan: Plan, fit_std: bool) -> None:
-    """Refuse images that cannot be normalised, or have another scale than those of the first task."""
-    if fit_std and max(plan.settings["std"]) <= FLAT:
+    """Refuse images that cannot be normalised, or whose scale differs from that of the first task."""
+    if fit_std and max(plan.settings["std"]) <= MIN_STD:
         raise UsageError("the first images are too similar to compute mean and std from: give both in settings")
     augment = Augment(0, False, plan.settings["mean"], plan.settings["std"])
     if (distance := _mean_distance(augment, plan.stream.data.train_images)) > MAX_DISTANCE:

@@ -20,8 +20,8 @@ from scommer import provenance
 from scommer.errors import ScommerError, UsageError
 from scommer.files import read_safetensors, write_atomically
 from scommer.lifelong.labels import parse_classes
-from scommer.runs.checkpoint import renamed
-from scommer.runs.trained import Trained, trained, under
+from scommer.runs.checkpoint import with_current_names
+from scommer.runs.trained import Trained, trained, with_prefix
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def load_state(path: Path, device: torch.device) -> ClassifierState:
 def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierState:
     """Return the state that a file's tensors hold; any error if they do not."""
     about = json.loads(tensors["about"].numpy().tobytes())
-    weights, (dtype, shape) = under("answer/", tensors), about["form"]
+    weights, (dtype, shape) = with_prefix("answer/", tensors), about["form"]
     if len(parse_classes(about["init"]["classes"])) != len(about["names"]):
         raise ValueError("names and classes differ")
     if not about["history"] or not all(isinstance(task["classes"], list) for task in about["history"]):
@@ -97,7 +97,7 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
         if t.is_floating_point() and not bool(t.isfinite().all()):
             raise ValueError(f"{name} is not finite")
     return ClassifierState(
-        tensors=renamed(under("state/", tensors)),
+        tensors=with_current_names(with_prefix("state/", tensors)),
         weights=weights,
         network=trained(about["init"]["method"], about["settings"], about["names"], shape, weights, device),
         settings=about["settings"],

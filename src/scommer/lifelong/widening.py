@@ -53,7 +53,7 @@ def widen(state: ClassifierState, params: Mapping[str, Any], device: torch.devic
 
 
 def _fresh_memories(state: ClassifierState, params: Mapping[str, Any], classes: int) -> Memories:
-    """Return the memories of a learner that starts with so many classes, of the same seed and settings."""
+    """Return the memories of a learner that starts with this many classes, of the same seed and settings."""
     method, training = presets.resolve(
         presets.DEFAULT, params["method"], params["buffer"], params["variant"], state.settings
     )

@@ -18,7 +18,7 @@ STATISTICS: tuple[Statistics, ...] = get_args(Statistics)
 
 
 def fitted_decay(steps: float) -> float:
-    """Return a decay α that averages over part of a task with so many steps."""
+    """Return a decay α that averages over part of a task with this many steps."""
     return round(min(0.999, max(0.9, 1 - 5 / steps)), 4)
 
 
@@ -30,7 +30,7 @@ class LongTermMemory:
     """
 
     def __init__(self, working: WorkingMemory, generator: torch.Generator) -> None:
-        shared = {id(working.sink): None}  # not copied
+        shared = {id(working.sink): None}  # the copy gets None: it needs no gradients
         self.network = copy.deepcopy(working.network, shared).requires_grad_(False).train()
         self.weights = Weights(self.network, working.weights.half.dtype if working.weights.half is not None else None)
         self.weights.theta.copy_(working.weights.theta)
@@ -42,7 +42,7 @@ class LongTermMemory:
     def retrieve(self, x: Tensor, after: Event | None = None) -> Tensor:
         """Return the structural knowledge of replayed examples, f(x_m; θ_s).
 
-        With the event `after` which x is ready, a GPU overlaps it with the work launched since then.
+        A GPU runs it on a side stream once the event `after` is reached, so that it overlaps with later work.
         """
         with self.side.run(x, after=after):
             logits: Tensor = self.network(x).logits
@@ -53,9 +53,7 @@ class LongTermMemory:
     def respond(self, x: Tensor) -> Tensor:
         """Return the logits in evaluation mode; the running statistics do not change."""
         self.network.eval()
-        with self.side.run(x):
-            logits: Tensor = self.network(x).logits
-        self.side.join(logits)
+        logits = self.retrieve(x)
         self.network.train()
         return logits
 

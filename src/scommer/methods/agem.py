@@ -38,6 +38,6 @@ class AGEM(Method):
 
 @compiled
 def _conflict(g: Tensor, m: Tensor) -> Tensor:
-    """The part of g that points against m."""
+    """Return the part of g that points against m."""
     dot = g.dot(m)
     return torch.where(dot < 0, dot / m.dot(m), 0.0) * m

@@ -20,11 +20,11 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     extra: Mapping[str, Tensor] = {}
-    ready: Event | None = None  # on a GPU, the event at which they are there
+    ready: Event | None = None  # on a GPU, the event after which they can be read
 
 
 class Outcome(NamedTuple):
-    """A loss, and working memory's answer to the task batch."""
+    """A loss, and working memory's output for the task batch."""
 
     loss: Tensor
     logits: Tensor
@@ -41,16 +41,16 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskImages:
-    """The images of the task just learned, as a method may go over them once more."""
+    """The images of the task just learned, for another pass over them."""
 
     images: Tensor  # raw, of all tasks
     labels: Tensor
     index: Tensor  # those of this task
     normalise: Callable[[Tensor], Tensor]
-    generator: torch.Generator  # of this task's own draws
+    generator: torch.Generator  # for random draws at the end of this task
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """All of them once, shuffled, normalised and not augmented."""
+        """Yield all of them once: shuffled and normalised, not augmented."""
         order = torch.randperm(len(self.index), generator=self.generator)
         for part in self.index[order].to(self.images.device).split(size):
             yield Batch(self.normalise(self.images[part]), self.labels[part])
@@ -60,7 +60,7 @@ class Part(Protocol):
     """An object that holds tensors which training changes in place, and may hold a `generator` that it draws from."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The live state, by name."""
+        """Return the live state by name."""
 
 
 @dataclass
@@ -82,24 +82,24 @@ class Memories:
         return {"working": self.working, **episodic, **self.parts, **self.long_term}
 
     def sync_half(self) -> None:
-        """Update the half-precision copies of weights after they were changed from outside."""
+        """Update the half-precision copies of weights after `theta` was changed elsewhere."""
         for weights in (self.working.weights, *(memory.weights for memory in self.long_term.values())):
             weights.sync_half()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The live state, by name."""
+        """Return the live state by name."""
         own = {f"state/{name}": t for name, t in self.state.items()}
         return {f"{p}/{name}": t for p, part in self._all_parts().items() for name, t in part.tensors().items()} | own
 
     def generators(self) -> dict[str, torch.Generator]:
-        """The generators that a step draws from."""
+        """Return the generators that a step draws from, by name."""
         found = {name: getattr(part, "generator", None) for name, part in self._all_parts().items()}
         return {name: generator for name, generator in found.items() if generator is not None}
 
 
 @dataclass(frozen=True)
 class MemoryFactory:
-    """Makes memories, from one raw image, the number of classes, sizes, seed and device."""
+    """Creates the memories of a learner. `image` is any raw image, for its shape and dtype."""
 
     image: Tensor
     classes: int
@@ -107,16 +107,16 @@ class MemoryFactory:
     buffer: int = 200
     seed: int = 0
     device: torch.device | str = "cpu"
-    half: torch.dtype | None = None  # the precision of convolutions, where it is not full
-    shared: torch.Generator | None = None  # drawn from by all roles, where they have none of their own
+    half: torch.dtype | None = None  # dtype of convolutions, if it is not float32
+    shared: torch.Generator | None = None  # one generator for all roles; None: one for each role
     network: Mapping[str, Any] = field(default_factory=dict)  # the method's `network_settings`
 
     def memories(self, method: "Method") -> Memories:
-        """A method's state at the start."""
+        """Return a method's initial state."""
         return method.memories(replace(self, network=method.network_settings()))
 
     def working(self) -> WorkingMemory:
-        """A new network of the size asked for."""
+        """Return working memory with a new network."""
         t = self.training
         c, h, w = self.image.shape
         network: nn.Module = networks.build(
@@ -126,33 +126,33 @@ class MemoryFactory:
         return WorkingMemory(network.to(self.device), t.momentum, t.weight_decay, self.half)
 
     def episodic(self, **extra: Tensor) -> EpisodicMemory:
-        """A memory of raw images, labels and extra fields, each given by one example."""
+        """Return an empty memory of raw images, labels and extra fields; `extra` holds an example of each field."""
         example = {"x": self.image, "y": torch.zeros((), dtype=torch.int64), **extra}
         return EpisodicMemory(self.buffer, example, self.generator("episodic"))
 
     def long_term(self, working: WorkingMemory, role: str) -> LongTermMemory:
-        """An average of working memory's weights; `role` names the draws of its own."""
+        """Return a memory that averages working memory's weights; `role` names its generator."""
         return LongTermMemory(working, self.generator(role))
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """A tensor for `Memories.state`."""
+        """Return a tensor for `Memories.state`."""
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def generator(self, role: str) -> torch.Generator:
-        """A generator of this experiment's seed, on its device."""
+        """Return the generator for a role, on the device."""
         return self.shared or randomness.generator(self.seed, role, self.device)
 
 
 class Method:
     """A way to learn a stream. Settings are a frozen dataclass; state lives in `Memories`.
 
-    A method gives `memories` and `loss`; the other hooks do nothing unless it overrides them. `loss`, `observe`,
+    A method implements `memories` and `loss`; the other hooks do nothing by default. `loss`, `observe`,
     `adjust_gradient` and `after_step` run inside the step: static shapes, no host read, no branch on data.
     """
 
     label: ClassVar[str] = ""  # in tables and figures; empty: its name
     colour: ClassVar[str] = "#E69F00"  # in figures
-    draws: ClassVar[int] = 0  # independent replay batches a step
+    draws: ClassVar[int] = 0  # independent replay batches per step
     passes: ClassVar[int] = 1  # times that working memory processes each of them
     joint: ClassVar[bool] = False  # learns all tasks at once
 
@@ -164,56 +164,59 @@ class Method:
         return "working"
 
     def network_settings(self) -> dict[str, Any]:
-        """What its network must know besides its size, such as the share of active units."""
+        """Return the arguments of its network besides the size, such as the fraction of active units."""
         return {}
 
     def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
-        """Settings of its own that follow the data, where no preset gives them; `steps` is the mean of a task."""
+        """Return the settings to fit to a stream without presets; `steps` is the mean number of steps per task."""
         return {}
 
     def plan_warnings(self, training: Training) -> list[str]:
-        """What a user should know before training with these settings."""
+        """Return what a user should know before training with these settings."""
         return []
 
     def memories(self, factory: MemoryFactory) -> Memories:
-        """The state at the start."""
+        """Return the initial state."""
         raise NotImplementedError
 
     # --- a step
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        """The loss of one step; `recalled` is empty while there is nothing to recall."""
+        """Return the loss of one step; `recalled` is empty while there is nothing to recall."""
         raise NotImplementedError
 
     def observe(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
-        """Note something about the answer; on a GPU, the gradient is computed meanwhile."""
+        """Update state from the outcome, before the weights change; on a GPU this overlaps with the backward pass."""
 
     def extra_fields(self, outcome: Outcome) -> Mapping[str, Tensor]:
-        """What episodic memory keeps of a task batch besides images and labels."""
+        """Return what episodic memory keeps of a task batch besides images and labels."""
         return {}
 
     def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], lr: float) -> None:
         """Change `memories.working.gradient` in place, between gradient and update."""
 
-    def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None: ...
+    def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
+        """Update state after the weights have changed."""
 
     # --- between steps
 
-    def after_epoch(self, memories: Memories, epoch: int) -> None: ...
+    def after_epoch(self, memories: Memories, epoch: int) -> None:
+        """Update state after an epoch, counted from 0 in each task."""
 
-    def after_task(self, memories: Memories, images: TaskImages) -> None: ...
+    def after_task(self, memories: Memories, images: TaskImages) -> None:
+        """Update state after a task, before it is evaluated."""
 
-    # --- what is evaluated and kept
+    # --- evaluation and record
 
     def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
-        """The memories to evaluate; `calibration` holds batches half recalled, half of the task just learned."""
+        """Return the memories to evaluate; `calibration` holds batches half recalled, half of the task just learned."""
         return [View("working", memories.working, memories.working.weights.statistics)]
 
     def arrays(self, memories: Memories) -> dict[str, Tensor]:
-        """Arrays for the record, besides those that every method leaves."""
+        """Return arrays for the record, besides those of every method."""
         return {}
 
 
-def interleave(*batches: Batch) -> tuple[Tensor, Tensor]:
-    """Images and labels of several batches, one after the other."""
+def concatenate(*batches: Batch) -> tuple[Tensor, Tensor]:
+    """Return the images and the labels of several batches, one after the other."""
     return torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches])

@@ -13,20 +13,20 @@ from scommer.errors import within
 from scommer.gpu.compiling import compiled
 from scommer.memory import LongTermMemory, WorkingMemory
 from scommer.memory.long_term import fitted_decay
-from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, View, interleave
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, View, concatenate
 from scommer.methods.training import Training
 
 
 @dataclass(frozen=True)
 class CLSER(Method):
-    """CE over both batches + reg · MSE against the logits of the memory that knows the true class better.
+    """CE over both batches + reg · MSE against the logits of the memory that gives the true class more probability.
 
     As published, the logits that are compared come from a pass of the recalled images alone, for all three memories.
     """
 
     reg: float = 0.15  # weight of consistency
-    r_plastic: float = 0.3  # how often the plastic memory is consolidated
-    r_stable: float = 0.1  # how often the stable memory is
+    r_plastic: float = 0.3  # probability of consolidating the plastic memory in a step
+    r_stable: float = 0.1  # probability of consolidating the stable memory in a step
     alpha: float = 0.999  # decay of both
     ramp: bool = True  # decay grows from 0.5
 
@@ -52,7 +52,7 @@ class CLSER(Method):
         return Memories(working, factory.episodic(), slow)
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        x, y = interleave(*recalled, task, *recalled)  # a pass of the recalled alone, then one of all
+        x, y = concatenate(*recalled, task, *recalled)  # a pass of the recalled alone, then one of all
         n, m = sum(len(b.y) for b in recalled), len(task.y)
         z, fired = memories.working(x, parts=(n, m + n) if n else None)
         slow = [memories.long_term[name].retrieve(b.x, b.ready) for b in recalled for name in ("plastic", "stable")]
@@ -65,7 +65,7 @@ class CLSER(Method):
     def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
         networks: dict[str, WorkingMemory | LongTermMemory] = {"working": memories.working, **memories.long_term}
         views = [View(name, memory, memory.weights.statistics) for name, memory in networks.items()]
-        # And the one that answers, with working memory's batch-norm statistics.
+        # The memory used for inference is also evaluated with working memory's batch-norm statistics.
         return [*views, View("stable/working", memories.long_term["stable"], memories.working.weights.statistics)]
 
 

@@ -1,4 +1,4 @@
-"""DER++, dark experience replay (Buzzega et al., 2020): replay that also holds on to old logits."""
+"""DER++, dark experience replay (Buzzega et al., 2020): replay that also keeps old logits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

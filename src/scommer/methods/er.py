@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch.nn.functional import cross_entropy
 
-from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, interleave
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, concatenate
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ER(Method):
         return Memories(factory.working(), factory.episodic())
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        x, y = interleave(task, *recalled)
+        x, y = concatenate(task, *recalled)
         z, fired = memories.working(x)
         n = len(task.y)
         return Outcome(cross_entropy(z, y), z[:n], [f[:n] for f in fired])

@@ -13,18 +13,18 @@ from scommer.gpu.compiling import compiled
 from scommer.memory import WorkingMemory
 from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages
 
-BATCH = 32  # images whose gradients are taken at once
+BATCH = 32  # images per backward pass
 
 
 @dataclass(frozen=True)
 class EWC(Method):
     """CE(task) + λ Σ_i F_i (θ_i - θ*_i)²; when a task ends, F ← γ F + F_task and θ* ← θ.
 
-    The penalty's gradient is taken where the step ends, not where it begins: λ F may then be of any size.
+    The penalty's gradient is taken at the end of the step, not at its start, which is stable for any size of λ F.
     """
 
     penalty: float = 10.0  # λ
-    gamma: float = 1.0  # γ, what earlier tasks' Fisher information counts
+    gamma: float = 1.0  # γ, weight of earlier tasks' Fisher information
 
     label: ClassVar[str] = "oEWC"
     colour: ClassVar[str] = "#8C510A"
@@ -53,18 +53,18 @@ class EWC(Method):
 
 @compiled
 def _penalised(g: Tensor, theta: Tensor, anchor: Tensor, fisher: Tensor, penalty: float, lr: float) -> Tensor:
-    """The gradient whose step is θ ← (θ - η g + 2 η λ F θ*) / (1 + 2 η λ F)."""
+    """Return the gradient whose step is θ ← (θ - η g + 2 η λ F θ*) / (1 + 2 η λ F)."""
     weight = 2 * penalty * fisher
     return (g + weight * (theta - anchor)) / (1 + lr * weight)
 
 
 def fisher(working: WorkingMemory, images: TaskImages, batch: int = BATCH) -> Tensor:
-    """The diagonal of the empirical Fisher information, E[(∂ log p(y|x) / ∂θ)²], estimated without bias.
+    """Return an unbiased estimate of the diagonal of the empirical Fisher information, E[(∂ log p(y|x) / ∂θ)²].
 
     A batch needs one backward pass: with random signs s, E[(Σ_i s_i g_i)²] = Σ_i g_i².
     """
     total = torch.zeros_like(working.weights.theta)
-    working.network.eval()  # so that images do not depend on each other
+    working.network.eval()  # with batch statistics, the gradients of images would depend on each other
     for x, y, *_ in images.batches(batch):
         sign = 2.0 * torch.randint(2, y.shape, generator=images.generator) - 1
         log_p = -cross_entropy(working(x).logits, y, reduction="none")

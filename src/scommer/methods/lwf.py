@@ -48,11 +48,11 @@ class LwF(Method):
 
 @compiled
 def _distil(z: Tensor, y: Tensor, taught: Tensor, old: Tensor, alpha: float, temperature: float) -> Tensor:
-    target = _over(old, taught / temperature).softmax(1)
-    distance = -(target * _over(old, z / temperature).log_softmax(1)).sum(1).mean()
+    target = _restricted(taught / temperature, old).softmax(1)
+    distance = -(target * _restricted(z / temperature, old).log_softmax(1)).sum(1).mean()
     return cross_entropy(z, y) + alpha * old.any() * distance  # in the first task there is no teacher
 
 
-def _over(classes: Tensor, z: Tensor) -> Tensor:
-    """Logits that leave no probability to other classes, finite even where there are none."""
+def _restricted(z: Tensor, classes: Tensor) -> Tensor:
+    """Return the logits with no probability left for other classes; finite, even if `classes` is empty."""
     return z.masked_fill(~classes, -1e9)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from scommer.errors import within
 from scommer.gpu.compiling import compiled
 from scommer.memory.long_term import STATISTICS, Statistics, fitted_decay
-from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View, interleave
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View, concatenate
 from scommer.methods.training import Training
 from scommer.nn.sparse_coding import Coding, SparseCode
 
@@ -26,11 +26,11 @@ class SCoMMER(Coding, Method):
     gamma: float = 0.15  # γ, weight of knowledge retrieval
     joint_batch: bool = False  # one mean CE and one batch norm over x; else one each for x_m and x_t
     long_term: bool = True  # off: no long-term memory
-    r: float = 0.5  # r, how often working memory is consolidated
+    r: float = 0.5  # r, probability of consolidating working memory in a step
     alpha: float = 0.999  # α, decay of long-term memory
     ramp: bool = True  # decay with min(1 - 1/(step + 1), α)
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
-    answer: Literal["long_term", "working"] = "long_term"  # the memory of inference
+    answer: Literal["long_term", "working"] = "long_term"  # the memory used for inference
 
     label: ClassVar[str] = "SCoMMER"
     colour: ClassVar[str] = "#D55E00"
@@ -59,10 +59,10 @@ class SCoMMER(Coding, Method):
         return Memories(working, factory.episodic(), slow, parts={"code": code})
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        x, y = interleave(*recalled, task)
+        x, y = concatenate(*recalled, task)
         n = len(y) - len(task.y)  # x_m comes first
         apart = n > 0 and not self.joint_batch
-        keep = _code(memories).dropout_masks(y, spared=0 if self.replay_dropout else n)
+        keep = _code(memories).dropout_masks(y, exempt=0 if self.replay_dropout else n)
         z, fired = memories.working(x, keep, parts=(n, len(task.y)) if apart else None)
         slow = memories.long_term.get("long_term")
         z_s = slow.retrieve(recalled[0].x, recalled[0].ready) if slow and n else None

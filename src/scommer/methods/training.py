@@ -29,7 +29,7 @@ class Training:
     std: tuple[float, ...] = (0.5,)
 
     def steps(self, images: int) -> int:
-        """Steps per epoch of so many images; a last partial batch is dropped unless it is the only one."""
+        """Return the steps per epoch for this many images; a partial batch is dropped unless it is the only one."""
         return max(1, images // self.batch) if self.drop_last else -(-images // self.batch)
 
     def __post_init__(self) -> None:
@@ -38,4 +38,4 @@ class Training:
         within(self, 0, 0.9999, "momentum")
         within(self, 0, inf, "weight_decay", "pad")
         within(self, 1e-9, inf, "lr")  # 0 teaches nothing
-        within(self, 1e-9, inf, "std")  # is divided by
+        within(self, 1e-9, inf, "std")  # images are divided by it

@@ -43,11 +43,11 @@ class _Conv2d(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (x, weight), (stride, padding) = gradients, ctx.saved_tensors, ctx.shape
-        ready, own, dx = record_event(g.device), _has_own_kernel(x, weight, stride, padding), None
-        if own:
+        ready, own_kernel, dx = record_event(g.device), _has_own_kernel(x, weight, stride, padding), None
+        if own_kernel:
             from scommer.gpu import kernels
 
-        def library(of_x: bool, of_weight: bool) -> tuple[Tensor, Tensor, Tensor]:
+        def library_gradients(of_x: bool, of_weight: bool) -> tuple[Tensor, Tensor, Tensor]:
             wanted = (of_x, of_weight, False)
             found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(
                 g, x, weight, None, stride, padding, (1, 1), False, (0, 0), 1, wanted
@@ -55,14 +55,14 @@ class _Conv2d(torch.autograd.Function):
             return found
 
         if ctx.needs_input_grad[0]:
-            if own and kernels.faster_than_cudnn(x, weight, stride):
+            if own_kernel and kernels.faster_than_cudnn(x, weight, stride):
                 dx = kernels.conv_input_gradient(g, weight, stride)
-            dx = library(True, False)[0] if dx is None else dx
+            dx = library_gradients(True, False)[0] if dx is None else dx
         with ctx.sink.side.run(x, g, after=ready):
-            if own and (slot := ctx.sink.claim(weight)) is not None:
+            if own_kernel and (slot := ctx.sink.claim(weight)) is not None:
                 kernels.conv_weight_gradient(x, g, slot, weight.shape[2], stride)
                 return dx, None, None, None, None
-            _, dweight, _ = library(False, True)
+            _, dweight, _ = library_gradients(False, True)
             ctx.sink.add(weight, dweight)
         return dx, dweight, None, None, None
 

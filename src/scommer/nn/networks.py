@@ -25,7 +25,7 @@ class NetworkOutput(NamedTuple):
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut. The caller says what follows their sum."""
+    """Two 3×3 convolutions and a shortcut. The caller chooses the activation of their sum."""
 
     def __init__(self, inputs: int, units: int, stride: int, activation: Activation) -> None:
         super().__init__()
@@ -197,11 +197,11 @@ def build(
     threshold: Threshold = "k",
 ) -> nn.Module:
     """Build a network by name and initialise it with draws from `generator`."""
-    kind = lookup("network", name, NETWORKS)
+    architecture = lookup("network", name, NETWORKS)
     with torch.device("meta"):  # draws nothing from the global generator
-        network = kind.make(
-            image_shape, classes, width=width or kind.width, depth=depth or kind.depth, stages=stages or kind.stages,
-            active=active, activate=activate, threshold=threshold,
+        network = architecture.make(
+            image_shape, classes, width=width or architecture.width, depth=depth or architecture.depth,
+            stages=stages or architecture.stages, active=active, activate=activate, threshold=threshold,
         )  # fmt: skip
     network.to_empty(device="cpu")
     initialise(network, generator)
@@ -232,7 +232,7 @@ def initialise(network: nn.Module, generator: torch.Generator) -> None:
 
 
 def _reset(module: nn.Module, generator: torch.Generator) -> None:
-    """Initialise a layer of another kind with its own `reset_parameters`."""
+    """Initialise any other layer with its own `reset_parameters`."""
     reset = getattr(module, "reset_parameters", None)
     if reset is None:
         raise UsageError(

@@ -52,12 +52,12 @@ def num_winners(ratio: float, units: int) -> int:
 
 
 def heterogeneous_probability(a_g: Tensor, pi_h: float) -> Tensor:
-    """P_h, the probability of retaining a unit for new classes: lower the more active it was so far (Eq. 1)."""
+    """Return P_h, the probability of retaining a unit for new classes: lower for units active so far (Eq. 1)."""
     return torch.exp(-pi_h * _relative(a_g))
 
 
 def semantic_probability(a_s: Tensor, pi_s: float) -> Tensor:
-    """P_s, the probability of retaining a unit for a class: higher the more active it was for it so far (Eq. 2)."""
+    """Return P_s, the probability of retaining a unit for a class: higher for units active for it (Eq. 2)."""
     return 1 - torch.exp(-pi_s * _relative(a_s))
 
 
@@ -79,7 +79,7 @@ def sample_units(weight: Tensor, n: int, rows: int, generator: torch.Generator) 
 
 @compiled
 def _log_arrival(exponential: Tensor, weight: Tensor) -> Tensor:
-    """log(exponential / weight), which stays in range for very small weights."""
+    """Return log(exponential / weight), which stays in range for very small weights."""
     return exponential.log() - weight.log()
 
 
@@ -94,7 +94,7 @@ class Coding:
     dropout: Literal["last", "all", "none"] = "last"  # the stages with dropout
     pi_h: float | tuple[float, ...] = (0.5, 0.5, 5.0, 5.0)  # π_h, strength of heterogeneous dropout
     pi_s: float | tuple[float, ...] = 2.0  # π_s, strength of semantic dropout
-    warmup: int = 30  # E_h, P_s is updated after each later epoch (counted from 0)
+    warmup: int = 30  # E_h, the epoch (counted from 0) after which P_s is updated at the end of each epoch
     refresh_at_task_end: bool = True  # update P_s at the end of each task too
     initial_p_h: Literal["first", "random"] = "first"  # units with P_h = 1 at the start
     heterogeneous_draw: Draw = "batch"  # a mask for the batch, or for each sample
@@ -147,12 +147,12 @@ class SparseCode:
     margin = 1.1  # heterogeneous dropout retains more units than k-WTA keeps, to leave it a choice
 
     def __init__(self, coding: Coding, units: Sequence[int], classes: int, generator: torch.Generator) -> None:
-        n, device = len(units), generator.device
+        stages, device = len(units), generator.device
         self.coding, self.generator, self.side = coding, generator, SideStream(device)
-        self.pi_h = per_stage("pi_h", coding.pi_h, n)
-        self.pi_s = per_stage("pi_s", coding.pi_s, n)
-        self.stages = {"last": [n - 1], "all": list(range(n)), "none": []}[coding.dropout]
-        active = per_stage("active", coding.active if coding.sparse else 1.0, n)
+        self.pi_h = per_stage("pi_h", coding.pi_h, stages)
+        self.pi_s = per_stage("pi_s", coding.pi_s, stages)
+        self.stages = {"last": [stages - 1], "all": list(range(stages)), "none": []}[coding.dropout]
+        active = per_stage("active", coding.active if coding.sparse else 1.0, stages)
         self.retained = [max(1, int(min(self.margin * a * n, n) + 1e-9)) for a, n in zip(active, units, strict=True)]
         self.counts = torch.zeros(classes, sum(units), dtype=torch.int64, device=device)  # of all stages
         self.a_s = self.counts.split(tuple(units), dim=1)
@@ -164,25 +164,25 @@ class SparseCode:
             else:
                 p_h[torch.rand(len(p_h), generator=generator, device=device).topk(retained).indices] = 1.0
 
-    def dropout_masks(self, y: Tensor, spared: int = 0) -> Masks:
+    def dropout_masks(self, y: Tensor, exempt: int = 0) -> Masks:
         """Draw the dropout mask [B, N] of each stage for samples of classes y; None for stages without dropout.
 
-        The first `spared` samples are exempt: all their units are retained.
+        The first `exempt` samples retain all their units.
         """
         if not self.stages:
             return Masks(len(self.p_h), {}, self.side)
         with self.side.run(y):
-            masks = {l: self._mask(l, y, spared) for l in self.stages}
+            masks = {l: self._mask(l, y, exempt) for l in self.stages}
         return Masks(len(self.p_h), masks, self.side)
 
-    def _mask(self, l: int, y: Tensor, spared: int) -> Tensor:
+    def _mask(self, l: int, y: Tensor, exempt: int) -> Tensor:
         rows = {"batch": 1, "sample": len(y)}
         heterogeneous = sample_units(
             self.p_h[l], self.retained[l], rows[self.coding.heterogeneous_draw], self.generator
         )
         size = (rows[self.coding.semantic_draw], self.p_s[l].shape[1])
         u = torch.rand(size, generator=self.generator, device=y.device)
-        return _select(heterogeneous, u, self.p_s[l], y, spared, self.coding.mask_choice == "unit")
+        return _select(heterogeneous, u, self.p_s[l], y, exempt, self.coding.mask_choice == "unit")
 
     @property
     def a_g(self) -> list[Tensor]:
@@ -210,12 +210,12 @@ class SparseCode:
 
 
 @compiled
-def _select(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, spared: int, by_unit: bool) -> Tensor:
+def _select(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, exempt: int, by_unit: bool) -> Tensor:
     """Return the semantic mask where a class (or unit) has P_s > 0, else the heterogeneous one (Algorithm 3)."""
     p = p_s[y]  # [B, N]
     learned = p > 0 if by_unit else p.sum(1, keepdim=True) > 0
     mask = torch.where(learned, (u <= p).float(), heterogeneous)
-    return torch.where(torch.arange(len(y), device=y.device)[:, None] < spared, 1.0, mask)
+    return torch.where(torch.arange(len(y), device=y.device)[:, None] < exempt, 1.0, mask)
 
 
 @compiled

@@ -29,7 +29,7 @@ class Weights:
             b.data = view
 
     def sync_half(self) -> None:
-        """Update the half-precision copy after a change of `theta` from outside."""
+        """Update the half-precision copy after `theta` was changed elsewhere."""
         if self.half is not None:
             self.half.copy_(self.theta)
 

@@ -53,12 +53,12 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
             values: dict[str, Any] = dict(json.loads(metadata["values"]))
         except (SafetensorError, LookupError, ValueError, TypeError) as e:
             raise RunError(f"{path} is not a checkpoint ({type(e).__name__}): move it away") from e
-        return renamed(tensors), values
+        return with_current_names(tensors), values
     return None
 
 
-def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return a state with today's names: before 0.1.0 they started with `mind/`."""
+def with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a state with the current names; in checkpoints from before 0.1.0 they start with `mind/`."""
     return {re.sub("^mind/", "memories/", name): t for name, t in tensors.items()}
 
 

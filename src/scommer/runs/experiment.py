@@ -1,4 +1,4 @@
-"""An experiment: frozen, and turned into a complete plan before anything is computed."""
+"""An experiment, and the complete plan that it becomes before anything is computed."""
 
 import json
 import re
@@ -19,7 +19,8 @@ from scommer.runs import presets
 from scommer.runs.settings import as_dict
 from scommer.streams import Stream
 
-FLAT = 1e-3  # the smallest standard deviation that images are divided by
+FITTED = ("network", "mean", "std")  # of every method, if a stream has no presets
+MIN_STD = 1e-3  # the smallest standard deviation that images are divided by
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Plan:
 
     @property
     def fitted(self) -> bool:
-        """Whether the stream has no presets: settings that were not given follow its images."""
+        """Whether the stream has no presets, so that settings that were not given are fitted to its images."""
         return not (isinstance(self.experiment.stream, str) and presets.has(self.experiment.stream))
 
     @property
@@ -111,8 +112,8 @@ def prepare(
     plan = Plan(e, stream, method, training, as_dict(method, training))
     if not plan.fitted:
         return plan
-    fitting = _fitting(stream, method, training)
-    method, training = check(replace(e, settings={**fitting, **e.settings}))
+    fitted = _fitted_settings(stream, method, training)
+    method, training = check(replace(e, settings={**fitted, **e.settings}))
     return Plan(e, stream, method, training, as_dict(method, training))
 
 
@@ -131,17 +132,20 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
     return loaded[name, validation]
 
 
-def _fitting(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
+def fitted_names(method: Method, training: Training) -> list[str]:
+    """Return the names of the settings that are fitted to a stream without presets."""
+    return [*FITTED, *method.fitted_settings(training, steps=1)]
+
+
+def _fitted_settings(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
     """Return settings for a stream without presets: from its images, their number and the epochs."""
-    images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # enough to measure
+    images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # a sample is enough
     x = images.float() / 255 if images.dtype == torch.uint8 else images
     several = x.numel() > x.shape[1]  # values per channel: a single one has no deviation
-    std = x.std((0, 2, 3), correction=int(several)).clamp(min=FLAT)
-    steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # a task
+    std = x.std((0, 2, 3), correction=int(several)).clamp(min=MIN_STD)
+    steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # per task
     height, width = images.shape[2:]
-    fitting = {
-        "network": "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18",
-        "mean": [round(v, 4) for v in x.mean((0, 2, 3)).tolist()],
-        "std": [round(v, 4) for v in std.tolist()],
-    }
-    return fitting | method.fitted_settings(training, steps)
+    network = "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18"
+    mean = [round(v, 4) for v in x.mean((0, 2, 3)).tolist()]
+    fitted = zip(FITTED, (network, mean, [round(v, 4) for v in std.tolist()]), strict=True)
+    return dict(fitted) | method.fitted_settings(training, steps)

@@ -24,7 +24,7 @@ def open_log(tool: str, name: str, settings: Mapping[str, Any], folder: Path | N
     return LOGS[tool](name, settings, folder, step)
 
 
-def _needed(module: str, extra: str) -> Any:
+def _import_extra(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as e:
@@ -39,7 +39,7 @@ class TensorBoard:
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
         if folder is None:
             raise UsageError("--log tensorboard writes into the run's folder: give one with --out")
-        writer = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        writer = _import_extra("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self.writer = writer(str(folder / "tensorboard"), purge_step=step + 1 if step else 0)
         self.writer.add_text("settings", "\n".join(f"    {k} = {v}" for k, v in settings.items()))
 
@@ -56,7 +56,7 @@ class WandB:
     """Weights & Biases, in the project $WANDB_PROJECT or "scommer"; a resumed run keeps its page."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
-        wandb = _needed("wandb", "wandb")
+        wandb = _import_extra("wandb", "wandb")
         project = os.environ.get("WANDB_PROJECT", "scommer")
         self.run = wandb.init(
             project=project, name=name, id=name, config=dict(settings), resume="allow", reinit="create_new",
@@ -74,7 +74,7 @@ class MLflow:
     """MLflow at $MLFLOW_TRACKING_URI, in the experiment $MLFLOW_EXPERIMENT_NAME or "scommer"."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> None:
-        self.client = _needed("mlflow", "mlflow").MlflowClient()
+        self.client = _import_extra("mlflow", "mlflow").MlflowClient()
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "scommer")
         found = self.client.get_experiment_by_name(title)
         experiment = found.experiment_id if found else self.client.create_experiment(title)

@@ -1,4 +1,4 @@
-"""From a cell (stream, method, buffer, variant) and overrides to settings that are complete and checked."""
+"""Look up and check all settings of a cell: stream, method, buffer, variant, and overrides."""
 
 import tomllib
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def register(more: str | Mapping[str, Any]) -> None:
     """Add presets in the form of presets.toml, as text or as a dictionary; a value that is given again wins.
 
     `register({"cell": {"s-cifar10": {"mine": {"lr": 0.03}}}})` is for a method "mine" on S-CIFAR10. A table of a new
-    stream must set all that would otherwise follow its images: network, mean and std.
+    stream must set what would otherwise be fitted to its images: network, mean and std.
     """
     try:
         tables = tomllib.loads(more) if isinstance(more, str) else more
@@ -86,7 +86,7 @@ def buffers(stream: str, method: str) -> str:
 
 
 def has(stream: str) -> bool:
-    """Return whether a stream has presets; without them, some settings follow its images."""
+    """Return whether a stream has presets; without them, some settings are fitted to its images."""
     return stream in presets()["stream"]
 
 

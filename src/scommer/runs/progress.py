@@ -8,10 +8,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from scommer.engine.learner import Learner, Moment
 from scommer.errors import RunWarning
-from scommer.gpu.capture import EAGER
+from scommer.gpu.capture import EAGER_STEPS
 from scommer.runs.experiment import Plan
 
-SLOW = EAGER + 2  # first steps: one without replay, then the eager ones and the recording of a graph
+SLOW_STEPS = EAGER_STEPS + 2  # the first ones: one without replay, the eager ones, and the capture of a graph
 COMPILES = "kernels are compiled, which takes a minute or two the first time"  # on a GPU, before the first step
 
 
@@ -47,7 +47,7 @@ class Pace:
         """Return whether it is time to show something."""
         now = time.monotonic()
         if self.start is None:
-            if (done := learner.steps[0]) >= self.first + SLOW:
+            if (done := learner.steps[0]) >= self.first + SLOW_STEPS:
                 self.start, self.first = now, done
             return False
         if now - self.last < self.every:
@@ -60,7 +60,7 @@ class Pace:
         done, _ = learner.steps
         assert self.start is not None  # nothing is due before
         speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
-        images = speed * learner.size * self.together
+        images = speed * learner.batch_size * self.together
         left = (self.total - done) / speed if speed else 0
         task, epoch = learner.place
         return (
@@ -120,7 +120,7 @@ class PlainWatch(Watch):
     def moment(self, learner: Learner, moment: Moment) -> None:
         if moment == "task":
             rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
-            seen = ", ".join(f"{view} {row[: learner.known].mean():.2f} %" for view, row in rows.items())
+            seen = ", ".join(f"{view} {row[: learner.tasks_learned].mean():.2f} %" for view, row in rows.items())
             self._print(f"after task {learner.task}: mean Class-IL accuracy on the tasks so far: {seen}")
         elif self.pace.due(learner):
             self._print(self.pace.describe(learner))

@@ -17,7 +17,7 @@ from scommer.streams import Stream
 
 
 def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
-    """Return the parameters and statistics of each memory, as it answers, by name."""
+    """Return the parameters of each memory and its statistics for inference, by name."""
     named = {}
     for view in learner.method.views(learner.memories, list(learner.calibration())):
         if "/" not in view.name:

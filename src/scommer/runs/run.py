@@ -1,4 +1,4 @@
-"""One experiment on its way to a record: resumed, saved, shown, finished."""
+"""One experiment, from its start or its last checkpoint to its record."""
 
 import json
 import time
@@ -22,7 +22,7 @@ from scommer.runs.recording import final_weights, record_of
 
 
 class Run:
-    """One experiment on its way to a record, resumed from its last checkpoint if there is one."""
+    """An experiment that is being run, resumed from its last checkpoint if there is one."""
 
     def __init__(
         self, plan: Plan, options: RunOptions, watch: Watch, device: torch.device, precision: Precision
@@ -32,7 +32,7 @@ class Run:
         self.folder = folder = options.folder(plan.name)
         self.record: Record | None = None
         self.failure: ScommerError | None = None
-        self.warned = False  # that it diverges
+        self.warned = False  # that training diverges
         self.learner = Learner(
             plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
             device=device, precision=precision, capture=options.capture,
@@ -99,7 +99,7 @@ class Run:
         if moment == "epoch":
             values["loss"] = learner.curve[-1]
         else:
-            known = learner.known
+            known = learner.tasks_learned
             for view, rows in learner.scores.items():
                 for setting in self.plan.stream.evaluation_settings:
                     row = getattr(rows[-1], setting)
@@ -113,7 +113,7 @@ class Run:
         return steps - done
 
     def history(self) -> dict[str, Any]:
-        """Return when the run was started, how long it has taken, by which code and where."""
+        """Return when the run was started, how long it has taken, by which code and on which device."""
         seconds = self.earlier["seconds"] + time.monotonic() - self.resumed_at
         return {**self.earlier, **self._device(), "seconds": seconds}
 
@@ -121,10 +121,10 @@ class Run:
         return {"device": self.learner.device.type, "precision": self.learner.precision}
 
     def save(self) -> None:
-        """Write a checkpoint, unless the loss is broken."""
+        """Write a checkpoint; raise an error instead if the loss is not finite."""
         if not self.folder:
             return
-        self.learner.mean_loss()  # raises where it is not a number
+        self.learner.mean_loss()  # raises the error
         tensors, values = self.learner.state()
         checkpoint.save(self.folder, tensors, values | self.history() | {"plan": self.plan.identity})
         self.saved_at, self.saved_steps = time.monotonic(), self.learner.steps[0]
@@ -148,7 +148,7 @@ class Run:
             write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
 
     def finish(self, weights: bool, together: int) -> None:
-        """Write the record and, if wanted, the weights; then remove the checkpoints."""
+        """Write the record and, if requested, the weights; then remove the checkpoints."""
         record = record_of(self.plan, self.learner, self.history() | {"together": together})
         if self.folder:
             if weights:

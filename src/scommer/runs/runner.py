@@ -43,7 +43,7 @@ def run(experiment: Experiment, options: RunOptions | None = None, **keywords: A
 def run_together(experiments: Sequence[Experiment], options: RunOptions | None = None, **keywords: Any) -> list[Record]:
     """Run experiments side by side, one step of each in turn; options are those of `run`.
 
-    Each gives the same record as if it were run alone. One that fails does not stop the others: the error is raised
+    Each gives the same record as when run alone. One that fails does not stop the others: the error is raised
     at the end and has their `records`.
     """
     options = replace(options or RunOptions(), **keywords)
@@ -62,14 +62,14 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     names = [plan.name for plan in plans]
     records: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}
-    with ExitStack() as held:
-        held.enter_context(computing_on(device, precision))
+    with ExitStack() as resources:
+        resources.enter_context(computing_on(device, precision))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
             folder = options.folder(name)
             try:
                 if folder:
-                    held.enter_context(checkpoint.locked(folder))
+                    resources.enter_context(checkpoint.locked(folder))
                     if not options.fresh and (record := _finished(folder, options, watch)):
                         records[name] = record
                         continue
@@ -174,7 +174,7 @@ class Interrupted(KeyboardInterrupt):
     """Stopped by a signal, after everything was saved."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(f"stopped {_where(runs)}")
+        super().__init__(f"stopped {_place_and_remedy(runs)}")
 
 
 class TimeUp(ScommerError):
@@ -183,10 +183,11 @@ class TimeUp(ScommerError):
     exit_code = 0
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(f"time is up {_where(runs)}")
+        super().__init__(f"time is up {_place_and_remedy(runs)}")
 
 
-def _where(runs: Sequence[Run]) -> str:
+def _place_and_remedy(runs: Sequence[Run]) -> str:
+    """Return where the first run was stopped, and how to resume all of them."""
     first = runs[0]
     task, epoch = first.learner.place
     folders = ", ".join(str(run.folder) for run in runs)

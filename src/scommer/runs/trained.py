@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from scommer.data.dataset import Array, Layout, as_nchw
 from scommer.device import choose_device, current
 from scommer.engine.augment import Augment
-from scommer.engine.evaluate import at_once
+from scommer.engine.evaluate import images_per_pass
 from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS
 from scommer.nn import networks
@@ -21,7 +21,7 @@ from scommer.runs.settings import setting_types
 
 
 class Trained:
-    """A network with the weights and batch-norm statistics that it was scored with."""
+    """A network with the weights and batch-norm statistics that it was evaluated with."""
 
     dtype: str | None = None  # of the training images, uint8 or float32, if known
     range: Sequence[float] | None = None  # their smallest and largest value, if known
@@ -47,9 +47,8 @@ class Trained:
         """Return logits [N, C] of raw images in the layout [N, C, H, W]."""
         device = self.augment.mean.device
         with current(device):
-            return torch.cat(
-                [self.network(self.augment.normalise(part.to(device))).logits.cpu() for part in x.split(at_once(x))]
-            )
+            parts = (self.augment.normalise(part.to(device)) for part in x.split(images_per_pass(x)))
+            return torch.cat([self.network(part).logits.cpu() for part in parts])
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
         """Return the most likely class [N] of each image, among all classes."""
@@ -57,7 +56,7 @@ class Trained:
 
 
 def load_trained(folder: Path | str, memory: str | None = None, device: str | None = "cpu") -> Trained:
-    """Load the memory of inference, or the one named, of a run that kept its weights."""
+    """Load the memory used for inference, or the one named, of a run that kept its weights."""
     folder = Path(folder).expanduser()
     record = Record.load(folder)
     path = folder / "weights.safetensors"
@@ -71,7 +70,7 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
     memories = sorted({name.split(".", 1)[0] for name in tensors})
     name = memory or record.inference
     check_name("memory", name, memories)
-    weights = under(f"{name}.", tensors)
+    weights = with_prefix(f"{name}.", tensors)
     stream = record.stream
     if stream.image_shape is None:
         raise UsageError(f"the record in {folder} is too old for predictions: run it again with --fresh --save-weights")
@@ -80,7 +79,7 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
     return made
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names start with the prefix, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
@@ -96,13 +95,13 @@ def trained(
     """Return a method's network with these settings, parameters and statistics."""
     kind = lookup("method", method, METHODS)
     own = {name: settings[name] for name in setting_types(kind) if name in settings}
-    sparse = kind(**own).network_settings()
+    further = kind(**own).network_settings()
     size = {k: settings[k] for k in ("width", "depth", "stages")}
     channels, height, width = image_shape
     unused = torch.Generator().manual_seed(0)  # all weights are replaced below
-    network = networks.build(settings["network"], (channels, height, width), len(classes), unused, **size, **sparse).to(
-        device
-    )
+    network = networks.build(
+        settings["network"], (channels, height, width), len(classes), unused, **size, **further
+    ).to(device)  # fmt: skip
     try:
         network.load_state_dict(weights)
     except RuntimeError as e:

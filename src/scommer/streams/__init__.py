@@ -1,4 +1,4 @@
-"""Streams by name. To add one, add a line here; without a preset, its settings follow its images."""
+"""Streams by name. To add one, add a line here; without a preset, some settings are fitted to its images."""
 
 from collections.abc import Callable
 from functools import partial

@@ -125,7 +125,7 @@ def conv_weight_gradient(x: Tensor, g: Tensor, out: Tensor, size: int, stride: t
 
 
 def _box_shape(side: int, rows: int) -> tuple[int, int]:
-    """Return how many samples, and how many lines of each map, a box of so many pixels has."""
+    """Return how many samples, and how many lines of each map, a box of this many pixels has."""
     return max(1, rows // side**2), min(side, max(1, rows // side))
 
 

@@ -64,18 +64,18 @@ class _Grid(NamedTuple):
         return cls(area, c, columns, rows, split, partials, part_rows, part_columns)
 
     def by_part(self, parts: int) -> Launch:
-        """Grid and constants of a kernel that computes partial sums over each part."""
+        """Return grid and constants of a kernel that computes partial sums over each part."""
         grid = (self.partials, parts, triton.cdiv(self.units, self.part_columns))
         tile = {"partials": self.partials, "rows": self.part_rows, "columns": self.part_columns, "num_warps": 8}
         return grid, {"area": self.area, "units": self.units, **tile}
 
     def by_column(self) -> Launch:
-        """Grid and constants of a kernel that adds up the partial sums."""
+        """Return grid and constants of a kernel that adds up the partial sums."""
         tile = {"partials": self.partials, "columns": self.part_columns, "num_warps": 1}
         return (triton.cdiv(self.units, self.part_columns),), {"area": self.area, "units": self.units, **tile}
 
     def by_sample(self, samples: int) -> Launch:
-        """Grid and constants of a kernel that processes each sample."""
+        """Return grid and constants of a kernel that processes each sample."""
         grid = (samples, triton.cdiv(self.units, self.columns), self.split)
         warps = max(4, min(8, self.rows * self.columns // 1024))
         tile = {"rows": self.rows, "columns": self.columns, "split": self.split}

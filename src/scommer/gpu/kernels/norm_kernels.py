@@ -82,7 +82,7 @@ def finish_statistics(
         shift = _add_partials(sums, p, 0, c, units, partials) / n
         mean = tl.load(x + first * units + c, mask=valid, other=0).to(tl.float32) + shift
         variance = _add_partials(sums, p, 1, c, units, partials) / n - shift * shift
-        variance = tl.where(variance < 0, 0.0, variance)  # passes NaN on
+        variance = tl.where(variance < 0, 0.0, variance)  # propagates NaN
         tl.store(means + p * units + c, mean, mask=valid)
         tl.store(scales + p * units + c, 1 / tl.sqrt(variance + eps), mask=valid)
         m += momentum * (mean - m)
@@ -197,7 +197,7 @@ def apply(
         if k_wta:
             v = tl.where(wins[None, :], v, 0.0)
         if relu:
-            v = tl.where(v <= 0, 0.0, v)  # passes NaN on
+            v = tl.where(v <= 0, 0.0, v)  # propagates NaN
         if has_pooled:
             total += v
         tl.store(y + offsets, v.to(y.dtype.element_ty), mask=inside)
