@@ -23,7 +23,7 @@ from scommer.engine.learner import Learner, Moment
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.runs.experiment import Plan
 from scommer.runs.progress import Watch
-from scommer.runs.trained import under
+from scommer.runs.trained import with_prefix
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_it_learns_exactly_what_a_run_learns_from_the_same_tasks(
             model.save(tmp_path / "model")
             model = LifelongClassifier.load(tmp_path / "model", device="cpu")
     (saved,) = (tmp_path / "runs").glob("*/weights.safetensors")
-    expected_weights = under(f"{record.inference}.", safetensors.torch.load_file(saved))
+    expected_weights = with_prefix(f"{record.inference}.", safetensors.torch.load_file(saved))
     weights = model._learned_state().weights
     assert expected_weights.keys() == weights.keys()
     assert all(torch.equal(expected_weights[k], weights[k]) for k in weights)
