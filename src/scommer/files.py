@@ -36,7 +36,7 @@ def write_output(path: Path, content: bytes) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it always has either the old content or all of the new, even with several writers."""
-    key = f".{sha256(path.name.encode()).hexdigest()[:8]}.{_host()}"  # short: the name of the file may already have the maximum length
+    key = f".{sha256(path.name.encode()).hexdigest()[:8]}.{_host()}"  # short: path.name may have the maximum length
     partial = path.with_name(f"{key}-{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as f:

@@ -86,7 +86,7 @@ def test_one_damaged_image_does_not_stop_the_others(digits: Path, tmp_path: Path
     beyond = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
     beyond.partial_fit(images.astype(np.float32), [i % 2 for i in range(40)]).save(tmp_path / "beyond")
     assert exit_code("predict", tmp_path / "beyond", files[0], "--device", "cpu") == 2
-    assert "another scale" in capsys.readouterr().err
+    assert "trained on images whose scale differs" in capsys.readouterr().err
 
 
 def test_models_of_other_data_refuse_image_files(digits: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -94,9 +94,9 @@ def test_models_of_other_data_refuse_image_files(digits: Path, tmp_path: Path, c
     images = np.stack([np.asarray(Image.open(f)) for f in files]) / 255
     for name, given, words in (
         ("vectors", images.reshape(40, -1), "vectors"),
-        ("standardised", (images - images.mean()) / images.std() + 0.5, "another scale"),
-        ("from -0.2 to 1", 1 - 1.2 * images, "another scale"),
-        ("bytes up to 16", (16 * images).astype(np.uint8), "another scale"),
+        ("standardised", (images - images.mean()) / images.std() + 0.5, "trained on images whose scale differs"),
+        ("from -0.2 to 1", 1 - 1.2 * images, "trained on images whose scale differs"),
+        ("bytes up to 16", (16 * images).astype(np.uint8), "trained on images whose scale differs"),
     ):
         model = LifelongClassifier(2, "er", settings={"epochs": 1, "width": 8}, device="cpu")
         model.partial_fit(given, [i % 2 for i in range(40)]).save(tmp_path / name)

@@ -43,7 +43,7 @@ def test_time_is_shown_as_on_a_clock() -> None:
 def learner(device: str = "cpu", steps: int = 0) -> Any:
     """Return a stand-in for a learner, with a hundred steps."""
     return SimpleNamespace(
-        device=torch.device(device), steps=(steps, 100), size=32, place=(1, 1), phases=[0],
+        device=torch.device(device), steps=(steps, 100), batch_size=32, place=(1, 1), phases=[0],
         training=SimpleNamespace(epochs=1), mean_loss=lambda: 0.5,
     )  # fmt: skip
 

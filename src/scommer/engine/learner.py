@@ -57,7 +57,7 @@ class Learner:
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
         self.augment_generator = randomness.generator(seed, "augment", self.device)
-        # On a GPU all roles share a generator: each one in a graph costs two launches a step.
+        # On a GPU all roles share a generator: each one in a graph costs two launches per step.
         shared = self.augment_generator if self.device.type == "cuda" else None
         image, classes = data.train_images[0], data.num_classes
         factory = MemoryFactory(image, classes, training, buffer, seed, self.device, half, shared)

@@ -42,12 +42,12 @@ def widen(state: ClassifierState, params: Mapping[str, Any], device: torch.devic
     fresh = {f"memories/{name}": t for name, t in memories.tensors().items()}
     tensors = {name: growth.apply(name, t, fresh.get(name, t)) for name, t in state.tensors.items()}
     named = weights.named(network)
-    answering = {name: growth.apply(name, t, named[name]) for name, t in state.weights.items()}
+    inference_weights = {name: growth.apply(name, t, named[name]) for name, t in state.weights.items()}
     return replace(
         state,
         tensors=tensors,
-        weights=answering,
-        network=trained(params["method"], state.settings, names, state.input_form[1], answering, device),
+        weights=inference_weights,
+        network=trained(params["method"], state.settings, names, state.input_form[1], inference_weights, device),
         params=params,
     )
 

@@ -160,7 +160,7 @@ class Method:
 
     @property
     def inference(self) -> str:
-        """The memory that answers."""
+        """The name of the memory used for inference."""
         return "working"
 
     def network_settings(self) -> dict[str, Any]:

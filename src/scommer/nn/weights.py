@@ -76,7 +76,7 @@ def flatten(t: Tensor) -> Tensor:
 
 
 def to_vector(tensors: Iterable[Tensor]) -> Tensor:
-    """Concatenate tensors to one vector."""
+    """Concatenate tensors into one vector."""
     vectors = [flatten(t) for t in tensors]
     return torch.cat(vectors) if vectors else torch.zeros(0)
 

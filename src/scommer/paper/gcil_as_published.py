@@ -28,7 +28,7 @@ def gcil_as_published(
     seed: int = 1993,
     name: str = "gcil-as-published",
 ) -> Stream:
-    """Return the stream of a method with `draws` replay batches a step: 0 for SGD, 1 for ER and CLS-ER, 2 for DER++."""
+    """Return the stream of a method with `draws` replay batches per step: SGD has 0, ER and CLS-ER 1, DER++ 2."""
     data = as_dataset(source)
     rng = np.random.RandomState(seed)  # NumPy's legacy generator, which is global there
     labels = data.train_labels.numpy()

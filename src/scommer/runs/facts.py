@@ -108,7 +108,7 @@ PLAIN: dict[Any, set[type]] = {float: {float, int}, int: {int}, str: {str}, bool
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value from JSON has a type."""
+    """Return whether a value from JSON has a type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
         return any(_fits(value, option) for option in arguments)

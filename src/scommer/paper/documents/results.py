@@ -96,5 +96,5 @@ def _runs(records: Sequence[Record]) -> str:
         times = (number(r.times.seconds / 60, ".1f"), number(r.times.together, "d"), number(r.step_ms))
         rows.append(row(*_cell(r), number(r.experiment.seed, "d"), *scores, *where, *times))
     scores_of, where_of = number_columns("seed", *SETTINGS.values()), text_columns("commit", "device", "precision")
-    columns = (*text_columns(*CELL), *scores_of, *where_of, *number_columns("minutes", "side by side", "ms a step"))
+    columns = (*text_columns(*CELL), *scores_of, *where_of, *number_columns("minutes", "side by side", "ms per step"))
     return as_markdown(Table("Every run", columns, tuple(rows)))
