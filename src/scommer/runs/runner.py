@@ -74,7 +74,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
                         records[name] = record
                         continue
                 runs.append(Run(plan, options, watch, device, precision))
-                held.callback(runs[-1].close)
+                resources.callback(runs[-1].close)
             except ScommerError as e:
                 failures[name] = e
         for one in runs:  # only now, because --fresh removes earlier results
