@@ -68,6 +68,7 @@ def test_an_unchanged_file_is_loaded(tmp_path: Path) -> None:
         ),
         given("offered", "many"),
         filled("answer/head.weight", float("nan")),
+        lambda tensors, about: tensors.update({"answer/head.bias": torch.zeros(4, dtype=torch.int16)}),
         filled("state/mind/working/theta", float("inf")),
     ],
 )
@@ -75,6 +76,26 @@ def test_invalid_content_is_an_error(tmp_path: Path, change: Callable[[Tensors, 
     path = rewritten(tmp_path / "model", change)
     with pytest.raises(UsageError, match="invalid content"):
         LifelongClassifier.load(path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, about: tensors.pop("state/mind/episodic/x"),
+        lambda tensors, about: tensors["state/mind/episodic/y"].fill_(-7),
+        lambda tensors, about: tensors.update({"state/mind/code/p_s.1": torch.zeros(1)}),
+        lambda tensors, about: tensors.update({"state/generator/order": torch.zeros(3, dtype=torch.uint8)}),
+        lambda tensors, about: tensors.update({"state/mind/more": torch.zeros(3)}),
+    ],
+)
+def test_a_state_that_does_not_fit_is_an_error_before_anything_is_learned(
+    tmp_path: Path, change: Callable[[Tensors, About], object]
+) -> None:
+    model = LifelongClassifier.load(rewritten(tmp_path / "model", change), device="cpu")
+    images = np.random.default_rng(0).random((8, 8, 8)).astype(np.float32)
+    with pytest.raises(UsageError, match="does not fit its settings"):
+        model.partial_fit(images, ["c"] * 8)
+    assert len(model.history_) == 1
 
 
 @pytest.mark.parametrize("labels", [[True, False], np.array([True, False])])

@@ -36,8 +36,8 @@ def made(**changes: Any) -> Record:
         "code": CODE, "versions": {"python": "3.11"}, "device": DEVICE, "times": TIMES,
         "arrays": {
             "loss": np.array([1.5, 0.1 + 0.2]),
-            "activity/working/1": np.arange(6, dtype=np.int32).reshape(2, 3),
-            "p_s/1": np.array([[0.1]], dtype=np.float32),
+            "activity/working/1": np.arange(12, dtype=np.int32).reshape(4, 3),
+            "p_s/1": np.array([[0.1]] * 4, dtype=np.float32),
             "none": np.zeros((0, 4)),
             "flag": np.array(True),
         },
@@ -312,6 +312,24 @@ def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch:
     made(arrays={"loss": np.zeros(10**6)}).save(tmp_path)
     monkeypatch.setattr(records, "LARGEST_UNPACKED", 10**6)
     with pytest.raises(UsageError, match=r"arrays\.npz"):
+        len(Record.load(tmp_path).arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("class_probability/working", np.zeros(3)),
+        ("class_probability/working", np.zeros((4, 1))),
+        ("reliability/working", np.zeros((15, 2))),
+        ("class_accuracy/working", np.zeros((5, 4))),
+        ("activity/working/2", np.zeros(4)),
+        ("p_s/1", np.array(["a"] * 4)),
+        ("loss", np.array(1.0)),
+    ],
+)
+def test_arrays_of_another_shape_or_kind_are_refused(tmp_path: Path, name: str, array: np.ndarray) -> None:
+    made(arrays={name: array}).save(tmp_path)
+    with pytest.raises(UsageError, match=r"arrays\.npz is damaged"):
         len(Record.load(tmp_path).arrays)
 
 

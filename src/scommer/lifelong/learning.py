@@ -150,4 +150,10 @@ def _restore(learner: Learner, state: ClassifierState) -> None:
     if state.device != learner.device.type:  # generators of another device do not fit
         tensors |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
     position = {"task": 0, "epoch": 0, "batch": 0, "offered": state.offered, "curve": [], "scores": {"untrained": 0}}
-    learner.restore(tensors, position)
+    try:
+        learner.restore(tensors, position)
+        labels = tensors.get("memories/episodic/y")
+        if labels is not None and not bool(((labels >= 0) & (labels < len(state.classes))).all()):
+            raise ValueError("memories/episodic/y has labels of no class")
+    except (LookupError, TypeError, ValueError, RuntimeError) as e:
+        raise UsageError(f"the state of this classifier does not fit its settings ({e}): load another copy") from e

@@ -93,6 +93,8 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
         raise ValueError("names and classes differ")
     if not about["history"] or not all(isinstance(task["classes"], list) for task in about["history"]):
         raise ValueError("no task was learned")
+    if integers := [name for name, t in weights.items() if not t.is_floating_point()]:
+        raise ValueError(f"{integers[0]} is {weights[integers[0]].dtype}")
     for name, t in tensors.items():
         if t.is_floating_point() and not bool(t.isfinite().all()):
             raise ValueError(f"{name} is not finite")

@@ -50,7 +50,8 @@ class SCoMMER(Coding, Method):
     def plan_warnings(self, training: Training) -> list[str]:
         if training.epochs > self.warmup + 1 or self.dropout == "none":
             return []
-        return [f"{training.epochs} epochs end within the warm-up of semantic dropout: lower it with --set warmup=…"]
+        advice = "give more epochs" if training.epochs == 1 else f"give more epochs or a warmup below {self.warmup}"
+        return [f"semantic dropout starts only after a task, whose epochs are all within its warm-up: {advice}"]
 
     def memories(self, factory: MemoryFactory) -> Memories:
         working = factory.working()

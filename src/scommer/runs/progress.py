@@ -61,12 +61,10 @@ class Pace:
         assert self.start is not None  # nothing is due before
         speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
         images = speed * learner.batch_size * self.together
-        left = (self.total - done) / speed if speed else 0
         task, epoch = learner.place
-        return (
-            f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}  "
-            f"loss {learner.mean_loss():.3f}  {images:,.0f} img/s  {clock(left)} left"
-        )
+        place = f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}"
+        pace = f"{images:,.0f} img/s  {clock((self.total - done) / speed)} left" if speed else "measuring the speed"
+        return f"{place}  loss {learner.mean_loss():.3f}  {pace}"
 
 
 def clock(seconds: float) -> str:

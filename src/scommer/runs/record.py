@@ -19,6 +19,10 @@ from scommer.runs.facts import CodeFacts, DeviceFacts, ExperimentFacts, StreamFa
 FORMAT = 1
 LARGEST = 2**24  # bytes of a record.json; ours have some ten thousand
 LARGEST_UNPACKED = 2**30  # bytes of all arrays
+SHAPES = {  # axes of arrays: R rows of a matrix, T tasks, C classes, others of any length
+    "loss": "E", "class_accuracy": "RC", "class_probability": "C", "task_probability": "T", "reliability": "B3",
+    "activity": "CN", "a_s": "CN", "p_s": "CN", "a_g": "N", "p_h": "N",
+}  # fmt: skip
 REMEDY = "remove its folder, or run it again with --fresh"
 
 
@@ -90,7 +94,8 @@ class Record:
             raise UsageError(f"{folder} holds no finished run: {why}") from None
         except (ValueError, RecursionError) as e:
             raise UsageError(f"{path} is not a record of this version ({e}): {REMEDY}") from None
-        record.arrays = _Arrays(folder / "arrays.npz")
+        sizes = {"3": 3, "T": len(record.stream.tasks), "C": len(record.stream.classes)}
+        record.arrays = _Arrays(folder / "arrays.npz", sizes | {"R": len(record.matrix())})
         return record
 
     def _check(self) -> None:
@@ -136,8 +141,8 @@ def load_all(folders: Sequence[Path]) -> dict[Path, Record]:
 class _Arrays(Mapping[str, np.ndarray]):
     """The arrays in a file, none if there is no file. They are unpacked on first use: most callers need none."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
+        self._path, self._sizes = path, sizes
         try:
             self._packed = path.read_bytes() if path.exists() else None
         except OSError as e:
@@ -152,9 +157,20 @@ class _Arrays(Mapping[str, np.ndarray]):
                 if sum(member.file_size for member in packed.infolist()) > LARGEST_UNPACKED:
                     raise ValueError("too large")
             with np.load(BytesIO(self._packed), allow_pickle=False) as arrays:
-                return dict(arrays)
+                return {name: self._checked(name, array) for name, array in arrays.items()}
         except Exception as e:  # a damaged archive may raise anything
-            raise UsageError(f"{self._path} is damaged ({type(e).__name__}): {REMEDY}") from None
+            raise UsageError(f"{self._path} is damaged ({type(e).__name__}: {e}): {REMEDY}") from None
+
+    def _checked(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Return the array, if it has numbers and the shape that belongs to its name."""
+        axes = SHAPES.get(name.split("/")[0])
+        sizes = None if axes is None else tuple(self._sizes.get(axis) for axis in axes)
+        fits = sizes is None or (
+            array.ndim == len(sizes) and all(n in (None, m) for n, m in zip(sizes, array.shape, strict=True))
+        )
+        if array.dtype.kind not in "fiub" or not fits:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+        return array
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]

@@ -47,8 +47,6 @@ class Run:
         self.saved_steps = self.learner.steps[0]
         about = plan.facts | plan.settings
         self.log = open_log(options.log, plan.name, about, folder, self.saved_steps) if options.log else None
-        for warning in plan.method.plan_warnings(plan.training):
-            watch.warn(warning)
 
     def _resume(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
         if (found := values.get("plan", self.plan.identity)) != self.plan.identity:  # early ones do not say
