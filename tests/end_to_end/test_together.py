@@ -202,8 +202,14 @@ def test_a_fresh_run_is_resumed_without_fresh(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("error::scommer.errors.RunWarning")
 def test_without_a_watch_warnings_are_python_warnings() -> None:
     short = Experiment("s-digits", "scommer", 20, settings={**QUICK, "epochs": 1, "warmup": 3})
-    with pytest.raises(RunWarning, match="end within the warm-up"):
+    with pytest.raises(RunWarning, match="semantic dropout starts only after a task"):
         run(short)
+
+
+def test_a_warning_about_a_plan_is_given_once_for_all_seeds(recwarn: pytest.WarningsRecorder) -> None:
+    short = {**QUICK, "epochs": 1, "warmup": 3}
+    run_together([Experiment("s-digits", "scommer", 20, seed, settings=short) for seed in range(3)])
+    assert len([w for w in recwarn if "semantic dropout" in str(w.message)]) == 1
 
 
 def test_a_name_is_not_an_experiment() -> None:
