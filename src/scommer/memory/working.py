@@ -1,6 +1,6 @@
 """Working memory: the network that learns by gradient descent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,8 @@ class WorkingMemory:
         self.momentum, self.weight_decay = momentum, weight_decay
         self._gradient = torch.zeros_like(self.weights.theta)
         self.velocity = torch.zeros_like(self._gradient) if momentum else None
-        self.sink = GradientSink(self.parameters, list(views(self._gradient, self.parameters)))
+        self._slots = list(views(self._gradient, self.parameters))  # of each parameter's gradient
+        self.sink = GradientSink(self.parameters, self._slots)
         for m in network.modules():
             if isinstance(m, Conv | Linear):
                 m.sink = self.sink
@@ -38,12 +39,12 @@ class WorkingMemory:
 
     def backward(self, loss: Tensor) -> None:
         """Compute ∇L. On a GPU, a side stream may still be working on part of it."""
-        self._backward(loss, self._gradient)
+        self._backward(loss, self._slots)
 
-    def _backward(self, loss: Tensor, into: Tensor) -> None:
+    def _backward(self, loss: Tensor, slots: Sequence[Tensor]) -> None:
         self.sink.reset()
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        slots, missing = list(views(into, self.parameters)), self.sink.missing()
+        missing = self.sink.missing()
         found = [g if (g := gradients[i]) is not None else torch.zeros_like(slots[i]) for i in missing]
         copy_each(found, [slots[i] for i in missing])
 
@@ -57,8 +58,9 @@ class WorkingMemory:
         """Return the gradient of another loss as one vector, and leave ∇L unchanged."""
         self.sink.side.join()
         other = torch.empty_like(self._gradient)
-        with self.sink.redirected(list(views(other, self.parameters))):
-            self._backward(loss, other)
+        slots = list(views(other, self.parameters))
+        with self.sink.redirected(slots):
+            self._backward(loss, slots)
         self.sink.side.join()
         return other
 

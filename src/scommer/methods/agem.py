@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from scommer.gpu.compiling import compiled
-from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome
+from scommer.methods.base import Batch, Memories, MemoryFactory
+from scommer.methods.sgd import SGD
 
 
 @dataclass(frozen=True)
-class AGEM(Method):
+class AGEM(SGD):
     """SGD along g - (g·m / m·m) m where g·m < 0, with g = ∇CE(task) and m = ∇CE(recalled).
 
     Episodic memory is a reservoir, as for the other methods here.
@@ -24,10 +25,6 @@ class AGEM(Method):
 
     def memories(self, factory: MemoryFactory) -> Memories:
         return Memories(factory.working(), factory.episodic())
-
-    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        z, fired = memories.working(task.x)
-        return Outcome(cross_entropy(z, task.y), z, fired)
 
     def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], lr: float) -> None:
         working = memories.working

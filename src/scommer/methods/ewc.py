@@ -11,13 +11,14 @@ from torch.nn.functional import cross_entropy
 from scommer.errors import within
 from scommer.gpu.compiling import compiled
 from scommer.memory import WorkingMemory
-from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages
+from scommer.methods.base import Batch, Memories, MemoryFactory, TaskImages
+from scommer.methods.sgd import SGD
 
 BATCH = 32  # images per backward pass
 
 
 @dataclass(frozen=True)
-class EWC(Method):
+class EWC(SGD):
     """CE(task) + λ Σ_i F_i (θ_i - θ*_i)²; when a task ends, F ← γ F + F_task and θ* ← θ.
 
     The penalty's gradient is taken at the end of the step, not at its start, which is stable for any size of λ F.
@@ -37,10 +38,6 @@ class EWC(Method):
         working = factory.working()
         theta = working.weights.theta
         return Memories(working, state={"fisher": torch.zeros_like(theta), "anchor": theta.clone()})
-
-    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        z, fired = memories.working(task.x)
-        return Outcome(cross_entropy(z, task.y), z, fired)
 
     def adjust_gradient(self, memories: Memories, recalled: tuple[Batch, ...], lr: float) -> None:
         g, theta = memories.working.gradient, memories.working.weights.theta
