@@ -56,7 +56,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             f"cannot write {path}: {e.strerror or e}; what was saved before is intact: "
             "free some space or choose another folder, then try again"
         ) from e
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # the latter for a name that is not ours
         for stale in path.parent.glob(f"{key}-*.partial"):
             if not _alive(int(stale.name.removeprefix(f"{key}-").split("-")[0])):
                 stale.unlink(missing_ok=True)  # of a process that was killed while it wrote
@@ -72,6 +72,6 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
-        return True
+    except OSError:  # of another user
+        pass
     return True

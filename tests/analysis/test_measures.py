@@ -142,3 +142,11 @@ def test_errors_name_the_missing_array(make):
         measures.learned_code(make("er"))
     with pytest.raises(UsageError, match="no activity of units"):
         measures.last_stage(make(arrays=False))
+
+
+def test_a_p_s_that_does_not_fit_the_activity_is_not_used(make):
+    record = make(units=7)
+    record.arrays |= {"p_s/2": np.ones((6, 3))}
+    assert "r with P_s" not in measures.measures(record, "working")
+    with pytest.raises(UsageError, match="another shape"):
+        measures.learned_code(record)

@@ -323,7 +323,7 @@ def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch:
         ("reliability/working", np.zeros((15, 2))),
         ("class_accuracy/working", np.zeros((5, 4))),
         ("activity/working/2", np.zeros(4)),
-        ("p_s/1", np.array(["a"] * 4)),
+        ("of a method/1", np.array(["a"] * 4)),
         ("loss", np.array(1.0)),
     ],
 )

@@ -120,9 +120,12 @@ def last_stage(record: Record) -> int:
 
 def learned_code(record: Record) -> np.ndarray:
     """Return P_s of the last stage, [C, N]."""
-    p_s = record.arrays.get(f"p_s/{last_stage(record)}")
+    stage = last_stage(record)
+    p_s = record.arrays.get(f"p_s/{stage}")
     if p_s is None or not p_s.any():
         raise UsageError(f"{record.name} learned no P_s: {record.experiment.method} ran without semantic dropout")
+    if p_s.shape != array(record, f"activity/{record.inference}/{stage}").shape:
+        raise UsageError(f"{record.name} has a P_s of another shape ({p_s.shape}) than its activity: run it again")
     return p_s
 
 
@@ -163,7 +166,9 @@ def _overlap_between(record: Record, memory: str) -> float | None:
 def _correlation(record: Record, memory: str) -> float | None:
     activity = _activity(record, memory)
     p_s = None if activity is None else record.arrays.get(f"p_s/{last_stage(record)}")
-    return None if activity is None or p_s is None else _mean(code_correlation(activity, p_s))
+    if activity is None or p_s is None or p_s.shape != activity.shape:
+        return None
+    return _mean(code_correlation(activity, p_s))
 
 
 def _activity(record: Record, memory: str) -> np.ndarray | None:

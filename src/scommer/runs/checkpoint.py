@@ -58,7 +58,7 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
 
 
 def with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return a state with the current names; in checkpoints from before 0.1.0 they start with `mind/`."""
+    """Return a state with the current names; in files of version 0.1.0 they start with `mind/`."""
     return {re.sub("^mind/", "memories/", name): t for name, t in tensors.items()}
 
 

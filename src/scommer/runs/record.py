@@ -19,9 +19,9 @@ from scommer.runs.facts import CodeFacts, DeviceFacts, ExperimentFacts, StreamFa
 FORMAT = 1
 LARGEST = 2**24  # bytes of a record.json; ours have some ten thousand
 LARGEST_UNPACKED = 2**30  # bytes of all arrays
-SHAPES = {  # axes of arrays: R rows of a matrix, T tasks, C classes, others of any length
+SHAPES = {  # axes of the arrays of every method: R rows of a matrix, T tasks, C classes, others of any length
     "loss": "E", "class_accuracy": "RC", "class_probability": "C", "task_probability": "T", "reliability": "B3",
-    "activity": "CN", "a_s": "CN", "p_s": "CN", "a_g": "N", "p_h": "N",
+    "activity": "CN",
 }  # fmt: skip
 REMEDY = "remove its folder, or run it again with --fresh"
 
