@@ -79,7 +79,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
     for line in numbers["rows"]:
         for column, value in _values(numbers, line).items():
             stream, setting = column.split("/")
-            found = sorted((r for r in records if belongs(r, stream, line)), key=lambda r: r.experiment.seed)
+            found = sorted(runs_of(records, stream, line), key=lambda r: r.experiment.seed)
             ours = tuple(r.accuracy(line.get("memory"), setting) for r in found)
             precisions = tuple(sorted({r.device.precision or "unknown" for r in found}))
             made.append(Entry(_label(line), stream, setting, *_published(value), ours, precisions=precisions))
@@ -119,16 +119,20 @@ def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
     line: dict[str, Any] = {"method": e.method, "variant": e.variant, "settings": e.settings}
     if METHODS[e.method].draws:
         line["buffer"] = e.buffer
-    return any(r.experiment.seed == e.seed and belongs(r, str(e.stream), line) for r in records)
+    return bool(runs_of((r for r in records if r.experiment.seed == e.seed), str(e.stream), line))
 
 
-def belongs(record: Record, stream: str, line: Mapping[str, Any]) -> bool:
-    """Return whether a run belongs to a row's cell; a setting that its version did not have has today's default."""
+def runs_of(records: Iterable[Record], stream: str, line: Mapping[str, Any]) -> list[Record]:
+    """Return the runs of a row's cell; a setting that a run's version did not have has today's default."""
     method, buffer, variant = line["method"], line.get("buffer"), line.get("variant", "official")
-    e = record.experiment
-    if (e.stream, e.method, e.buffer, e.variant, e.validation) != (stream, method, buffer, variant, 0.0):
-        return False
-    return presets.settings(stream, method, buffer, variant, line.get("settings", {})) == settings_of(record)
+    cell, settings = (stream, method, buffer, variant, 0.0), None
+    found = []
+    for r in records:
+        e = r.experiment
+        if (e.stream, e.method, e.buffer, e.variant, e.validation) == cell:
+            settings = settings or presets.settings(stream, method, buffer, variant, line.get("settings", {}))
+            found += [r] if settings_of(r) == settings else []
+    return found
 
 
 def _label(line: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from scipy.stats import t as student
 
 from scommer.analysis.groups import group_runs
-from scommer.analysis.selection import load_records, settings_of
+from scommer.analysis.selection import load_records
 from scommer.analysis.table import as_markdown
 from scommer.errors import UsageError
 from scommer.paper import tables
@@ -48,9 +48,8 @@ class Vocabulary:
         self, stream: str, method: str, buffer: int | None = None, variant: str = "official", **changes: Any
     ) -> Runs:
         """Return the runs in `results` whose settings are exactly the preset with these changes."""
-        wanted = {"stream": stream, "method": method, "buffer": buffer, "variant": variant, "validation": 0.0}
-        settings = presets.settings(stream, method, buffer, variant, changes)
-        found = [r for r in self._load(RESULTS) if _is_of(r, wanted, settings)]
+        cell = {"method": method, "buffer": buffer, "variant": variant, "settings": changes}
+        found = tables.runs_of(self._load(RESULTS), stream, cell)
         if not found:
             asked = ", ".join(written(v) for v in (stream, method, buffer or "no buffer", variant))
             changed = "".join(f", {name}={written(value)}" for name, value in changes.items())
@@ -146,10 +145,6 @@ class Bench:
             raise UsageError(f"bench '{self.name}' did not time '{key}': it has {'; '.join(self._timings)}")
         timing: dict[str, Any] = self._timings[key]
         return timing
-
-
-def _is_of(record: Record, wanted: dict[str, Any], settings: dict[str, Any]) -> bool:
-    return wanted.items() <= vars(record.experiment).items() and settings_of(record) == settings
 
 
 def _by_seed(records: Iterable[Record]) -> Runs:
