@@ -12,6 +12,7 @@ from scommer.bench.timing import bench
 from scommer.data import load
 from scommer.device import Precision
 from scommer.engine.learner import Learner
+from scommer.engine.state import restore, state_of
 from scommer.gpu.switches import SWITCHES, Switch, without
 from scommer.lifelong.classifier import LifelongClassifier
 from scommer.methods import METHODS
@@ -55,7 +56,7 @@ def learner(
 
 
 def state(learner: Learner) -> State:
-    tensors, _ = learner.state()
+    tensors, _ = state_of(learner)
     return {name: t.clone().cpu() for name, t in tensors.items() if not name.startswith("scores")}
 
 
@@ -83,9 +84,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
     whole = advance(learner(method), 60)
     first = learner(method)
     advance(first, 25)
-    tensors, values = first.state()
+    tensors, values = state_of(first)
     second = learner(method)
-    second.restore({name: t.cpu() for name, t in tensors.items()}, values)
+    restore(second, {name: t.cpu() for name, t in tensors.items()}, values)
     assert different(whole, advance(second, 60)) == []
 
 

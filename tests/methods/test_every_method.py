@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scommer.data import load
 from scommer.engine.learner import Learner
+from scommer.engine.state import restore, state_of
 from scommer.methods import METHODS
 from scommer.runs import checkpoint
 from scommer.runs.presets import resolve
@@ -38,7 +39,7 @@ def learner(stream: Stream, method: str, seed: int = 0, **settings: Any) -> Lear
 def finish(learner: Learner) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     for _ in learner.learn():
         pass
-    return learner.state()
+    return state_of(learner)
 
 
 def assert_same(a: tuple[dict[str, torch.Tensor], dict[str, Any]], b: tuple[Any, Any]) -> None:
@@ -66,11 +67,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one(stream: Stream, method: str, 
             pass
         folder = tmp_path / str(stop)
         folder.mkdir()
-        checkpoint.save(folder, *first.state())
+        checkpoint.save(folder, *state_of(first))
         saved = checkpoint.load(folder, warn=pytest.fail)
         assert saved is not None
         second = learner(stream, method)
-        second.restore(*saved)
+        restore(second, *saved)
         assert_same(whole, finish(second))
 
 

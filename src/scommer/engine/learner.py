@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from operator import index
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,13 +21,12 @@ from scommer.streams import Stream
 
 Moment = Literal["step", "epoch", "task"]
 DIVERGED = 5  # times the loss of random guessing; healthy runs stay below half of that
-POSITION = ("task", "epoch", "batch", "offered", "curve")  # the plain values of a learner's state
 
 
 class Learner:
     """A method learning a stream. `learn` yields after every step, epoch and task.
 
-    At each yield the learner is consistent: training resumes from its `state` bit for bit.
+    At each yield the learner is consistent: training resumes from its state (engine/state.py) bit for bit.
     """
 
     def __init__(
@@ -250,63 +248,8 @@ class Learner:
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
             yield self.augment(torch.cat([a, b]), augmenting)
 
-    # --- checkpoints
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return everything needed to resume from here: tensors, and a few plain values."""
-        self.own_stream.join()
-        tensors = {f"memories/{name}": t for name, t in self.memories.tensors().items()}
-        tensors |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
-        tensors |= {"order": self.order, "loss": self.loss}
-        rows = {"untrained": [self.untrained] if self.untrained else [], **self.scores}
-        for view, scores in rows.items():
-            for t, row in enumerate(scores):
-                tensors |= {f"scores/{view}/{t}/{k}": torch.from_numpy(a) for k, a in row.arrays().items()}
-        counts = {view: len(scores) for view, scores in rows.items()}
-        return tensors, {**{name: getattr(self, name) for name in POSITION}, "scores": counts}
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Restore a state; ValueError or KeyError if it does not fit. The learner must be of the same experiment."""
-        self._check_fits(tensors, values)
-        self.own_stream.join()
-        for name, live in self.memories.tensors().items():
-            live.copy_(tensors[f"memories/{name}"])
-        self.memories.sync_half()
-        for name, g in self._generators().items():
-            g.set_state(tensors[f"generator/{name}"])
-        self.order = tensors["order"].to(self.device)
-        self.loss.copy_(tensors["loss"])
-        for name in POSITION:
-            setattr(self, name, values[name])
-        rows: dict[str, list[Scores]] = {}
-        for view, count in values["scores"].items():
-            rows[view] = []
-            for t in range(count):
-                prefix = f"scores/{view}/{t}/"
-                arrays = {k.removeprefix(prefix): v.numpy() for k, v in tensors.items() if k.startswith(prefix)}
-                rows[view].append(Scores.from_arrays(arrays))
-        self.untrained = next(iter(rows.pop("untrained")), None)
-        self.scores = rows
-
-    def _check_fits(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Refuse a state whose tensors or position are not those of such a learner, before anything is changed."""
-        own = {f"memories/{name}": t for name, t in self.memories.tensors().items()}
-        own |= {f"generator/{name}": g.get_state() for name, g in self._generators().items()}
-        found = {name for name in tensors if name.startswith(("memories/", "generator/"))}
-        if wrong := sorted(own.keys() ^ found):
-            raise ValueError(f"{wrong[0]} is {'missing' if wrong[0] in own else 'unknown'}")
-        for name, t in own.items():
-            if tensors[name].shape != t.shape or tensors[name].dtype != t.dtype:
-                raise ValueError(f"{name} is {tensors[name].dtype} {tuple(tensors[name].shape)}")
-        task, epoch, batch, offered = (index(values[name]) for name in ("task", "epoch", "batch", "offered"))
-        finished = task == len(self.phases) and epoch == batch == 0
-        inside = 0 <= task < len(self.phases) and 0 <= epoch <= self.training.epochs
-        if (not finished and not (inside and 0 <= batch <= self.steps_per_epoch(task))) or offered < 0:
-            raise ValueError(f"there is no task {task}, epoch {epoch}, batch {batch}")
-        if batch and not torch.equal(tensors["order"].cpu().sort().values, self.phases[task].sort().values):
-            raise ValueError("its order is not of this task's images")
-
-    def _generators(self) -> dict[str, torch.Generator]:
+    def generators(self) -> dict[str, torch.Generator]:
+        """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
 
 

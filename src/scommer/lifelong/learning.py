@@ -15,6 +15,7 @@ from scommer.data.dataset import Array, Layout, as_nchw
 from scommer.device import choose_device, choose_precision, computing_on
 from scommer.engine.augment import Augment
 from scommer.engine.learner import Learner
+from scommer.engine.state import restore, state_of
 from scommer.errors import RunError, RunWarning, UsageError
 from scommer.lifelong.labels import Labels, encode_labels, parse_classes
 from scommer.lifelong.state import ClassifierState
@@ -62,7 +63,7 @@ def learn_task(
                 watch.moment(learner, moment)
         finally:
             watch.end()
-        tensors, values = learner.state()
+        tensors, values = state_of(learner)
         weights = final_weights(learner)
     memories = {name: with_prefix(f"{name}.", weights) for name in {"working", plan.method.inference}}
     networks = {
@@ -145,13 +146,13 @@ def _mean_distance(augment: Augment, images: Tensor) -> float:
 
 def _restore(learner: Learner, state: ClassifierState) -> None:
     """Put a new learner into the state in which the last one ended, at the start of a task."""
-    fresh, _ = learner.state()
+    fresh, _ = state_of(learner)
     tensors = {**state.tensors, "order": fresh["order"], "loss": fresh["loss"]}
     if state.device != learner.device.type:  # generators of another device do not fit
         tensors |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
     position = {"task": 0, "epoch": 0, "batch": 0, "offered": state.offered, "curve": [], "scores": {"untrained": 0}}
     try:
-        learner.restore(tensors, position)
+        restore(learner, tensors, position)
         labels = tensors.get("memories/episodic/y")
         if labels is not None and not bool(((labels >= 0) & (labels < len(state.classes))).all()):
             raise ValueError("memories/episodic/y has labels of no class")

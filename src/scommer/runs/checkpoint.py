@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,13 @@ def load(folder: Path, warn: Callable[[str], None]) -> tuple[dict[str, Tensor], 
     """Return the newest intact checkpoint, or None. A damaged one is reported and renamed."""
     for path in _newest_first(folder):
         try:
-            content = path.read_bytes()
+            with path.open("rb") as f:
+                digest = file_digest(f, "sha256").hexdigest()[:16]
         except OSError as e:
             raise RunError(
                 f"cannot read {path}: {e.strerror or e}; make it readable, or start over with --fresh"
             ) from e
-        if sha256(content).hexdigest()[:16] != path.stem.rsplit("-", 1)[1]:
+        if digest != path.stem.rsplit("-", 1)[1]:
             older = len(_newest_first(folder)) > 1
             warn(f"{path.name} is damaged: {'resuming from the previous one' if older else 'starting over'}")
             with suppress(OSError):  # the folder may be read-only

@@ -10,6 +10,7 @@ import torch
 from scommer import provenance
 from scommer.device import Precision
 from scommer.engine.learner import Learner, Moment
+from scommer.engine.state import restore, state_of
 from scommer.errors import RunError, ScommerError
 from scommer.files import write_atomically
 from scommer.runs import checkpoint
@@ -61,7 +62,7 @@ class Run:
                     f"resume it with that, or start over with --fresh"
                 )
         try:
-            self.learner.restore(tensors, values)
+            restore(self.learner, tensors, values)
             self.earlier = {name: values[name] for name in self.earlier}
         except Exception as e:  # whatever a file may hold
             raise RunError(
@@ -123,7 +124,7 @@ class Run:
         if not self.folder:
             return
         self.learner.mean_loss()  # raises the error
-        tensors, values = self.learner.state()
+        tensors, values = state_of(self.learner)
         checkpoint.save(self.folder, tensors, values | self.history() | {"plan": self.plan.identity})
         self.saved_at, self.saved_steps = time.monotonic(), self.learner.steps[0]
         self.show_progress()
