@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scommer.cli.inspect import results
+from scommer.cli.paper import results
 from scommer.paper.documents import rendering
 
 ROOT = Path(__file__).parents[2]

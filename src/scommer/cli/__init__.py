@@ -10,13 +10,12 @@ from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from scommer import __version__
-from scommer.cli import analyse, data, inspect, predict, train
-from scommer.cli.common import Command, console
+from scommer.cli import analyse, bench, data, inspect, paper, predict, train
+from scommer.cli.common import Command, console, print_error
 from scommer.cli.plugins import with_plugins
-from scommer.errors import RunWarning, ScommerError, printable
+from scommer.errors import RunWarning, ScommerError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,8 +30,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Download data sets, and show where they are.")
 app.add_typer(data_app, name="data")
 COMMANDS: tuple[Callable[..., None], ...] = (
-    train.run, predict.predict, train.demo, train.reproduce, inspect.show, inspect.table,
-    inspect.results, analyse.figure, analyse.compare, analyse.report, inspect.bench, inspect.list_,
+    train.run, predict.predict, train.demo, paper.reproduce, inspect.show, paper.table,
+    paper.results, analyse.figure, analyse.compare, analyse.report, bench.bench, inspect.list_,
 )  # fmt: skip
 DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)
 for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
@@ -74,7 +73,7 @@ def main() -> None:
 
 def _fail(message: str, code: int) -> int:
     with suppress(OSError):  # stderr, too, may be full or closed
-        _print_error(message)
+        print_error(message)
     return code
 
 
@@ -84,17 +83,13 @@ def _close_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_error(message: str) -> None:
-    Console(stderr=True, highlight=False).print(f"scommer: {printable(message)}", markup=False, soft_wrap=True)
-
-
 _python_showwarning = warnings.showwarning
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Show our own warnings as one line, others as Python does."""
     if issubclass(category, RunWarning):
-        _print_error(f"warning: {message}")
+        print_error(f"warning: {message}")
     else:
         _python_showwarning(message, category, *where, **more)
 

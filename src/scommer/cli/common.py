@@ -1,7 +1,8 @@
-"""What the commands share: the console, a few options, and lists of numbers."""
+"""What the commands share: the console, errors, a few options, and lists of numbers."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from scommer.errors import UsageError
+from scommer.errors import ScommerError, UsageError, printable
 
 console = Console(highlight=False, markup=False)  # a name may have brackets
 DataOption = Annotated[
@@ -26,6 +27,31 @@ PrecisionOption = Annotated[
     ),
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; each run has a folder in it.")]
+
+# --- errors
+
+
+def print_error(message: str) -> None:
+    """Print an error or a warning as one line on stderr."""
+    Console(stderr=True, highlight=False).print(f"scommer: {printable(message)}", markup=False, soft_wrap=True)
+
+
+class Stopped(ScommerError):
+    """A run was stopped by a signal."""
+
+    exit_code = 130
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Show the message of a stopped run, which the parser would hide."""
+    from scommer.runs.runner import Interrupted
+
+    try:
+        yield
+    except Interrupted as e:
+        raise Stopped(str(e)) from None
+
 
 # --- lists of numbers: 0 1 2, 0,1,2 or 0-2
 

@@ -1,4 +1,4 @@
-"""The commands that show something: list, show, table, results and bench."""
+"""The commands that show what there is and what was run: list and show."""
 
 import json
 from pathlib import Path
@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scommer.cli.common import DeviceOption, PrecisionOption, console, numbers_option
+from scommer.cli.common import console
 from scommer.errors import UsageError, check_name
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from scommer.analysis.table import Table
-    from scommer.runs.record import Record
-
-RESULTS = Path("results")
 
 
 def list_(
@@ -187,115 +184,3 @@ def _show_progress(p: dict[str, Any], as_json: bool) -> None:
         if "/" not in memory:
             seen = ", ".join(f"{v:.1f}" for v in (row[: p["task"]] if p["tasks"] > 1 else row))
             console.print(f"{memory}: Class-IL accuracy after task {p['task']}: {seen}")
-
-
-def table(
-    name: Annotated[
-        str,
-        typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False),
-    ],
-    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
-    form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
-    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers without a run.")] = False,
-) -> None:
-    """Compare our runs with a table of the paper.
-
-    Ours is the mean ± standard deviation over seeds. A star marks a mean that is more than two standard deviations
-    from the paper's: by the paper's deviation, if given, and by ours, if there are several seeds.
-    """
-    from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
-    from scommer.paper import tables
-
-    check_name("form", form, ("terminal", "markdown", "csv", "latex"))
-    rows = tables.entries(name, _records(runs))
-    rows = [e for e in rows if e.ours] if only_done else rows
-    if not rows:
-        raise UsageError(f"{runs} has no run of this table: name another folder with --runs, or leave out --done")
-    if form == "terminal":
-        console.print(as_rich(tables.paper_table(name, rows)))
-    elif form == "csv":
-        print(as_csv(tables.number_table(name, rows)), end="")
-    else:
-        print((as_markdown if form == "markdown" else as_latex)(tables.paper_table(name, rows)), end="")
-
-
-def results(
-    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
-) -> None:
-    """Print all results as one Markdown document.
-
-    It has the folder's README.md, the paper's tables as far as there are runs, the choices of batch-norm statistics,
-    and every run. For example: `scommer results > docs/results.md`.
-    """
-    from scommer.paper.documents.results import document
-
-    reading, records = runs / "README.md", _records(runs)
-    if not records:
-        raise UsageError(f"{runs} holds no finished run: name another folder with --runs")
-    print(document(records, reading.read_text() if reading.exists() else "", str(runs)), end="")
-
-
-def _records(runs: Path) -> "list[Record]":
-    """Return the runs of a folder, pattern or condition; none if the default folder has none."""
-    from scommer.analysis.selection import load_records
-    from scommer.runs.record import find
-
-    return load_records([runs]) if runs != RESULTS or find(runs) else []
-
-
-def bench(
-    method: Annotated[str, typer.Option("--method", "-m", help="Method to time.")] = "scommer",
-    network: Annotated[
-        str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
-    ] = None,
-    classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of steps to time for each row.")] = 50,
-    cohorts: Annotated[
-        list[int] | None,
-        numbers_option("--cohorts", "Learners side by side; one is always timed.  [default: 1 2 4 8]"),
-    ] = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    switches: Annotated[
-        bool, typer.Option("--levers", help="On a GPU, also time a step without each of its optimisations.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Time a training step on this machine: alone, side by side, and compared with its convolutions alone."""
-    from dataclasses import asdict
-
-    from scommer.analysis.table import Table, as_rich, number, number_columns, row, text_columns
-    from scommer.bench.timing import COHORTS, bench as measure
-    from scommer.device import choose_device, choose_precision
-    from scommer.methods import METHODS
-
-    check_name("method", method, METHODS)
-    where = choose_device(device)
-    chosen_precision = choose_precision(precision, where)
-    chosen = network or ("resnet18" if where.type == "cuda" else "small")
-    sizes = tuple(cohorts) if cohorts else COHORTS
-    if 0 in sizes:
-        raise UsageError("--cohorts 0 is invalid: expected 1 or more learners side by side")
-    measured = measure(
-        method, network=chosen, classes=classes, device=where, precision=chosen_precision,
-        steps=steps, cohorts=sizes, switches=switches,
-    )  # fmt: skip
-    if as_json:
-        print(json.dumps(asdict(measured), indent=1))
-        return
-    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {chosen_precision}"
-    rows = []
-    for t in measured.timings:
-        bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions
-        ratios = [number(t.ms / base if base > 0.01 else None) for base in bases]
-        rows.append(
-            row(t.what, number(t.ms), *ratios, number(t.images_per_second, ",.0f"), number(t.mib or None, ",.0f"))
-        )
-    for what, ms in (("networks alone", measured.bare_ms), ("convolutions alone (floor)", measured.floor_ms)):
-        rows.append(row(what, number(ms), *[""] * 4))
-    columns = (*text_columns("a step"), *number_columns("ms", "× networks", "× floor", "img/s", "MiB"))
-    console.print(as_rich(Table(title, columns, tuple(rows))))
-    console.print(
-        f"first {'captured ' if where.type == 'cuda' else ''}step after {measured.start_s:.1f} s; "
-        f"{measured.tested:,} test images scored by {measured.views} memories in {measured.score_s:.2f} s"
-    )

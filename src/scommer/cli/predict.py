@@ -1,7 +1,6 @@
 """The command that uses a trained network: predict."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scommer.cli.common import DeviceOption
+from scommer.cli.common import DeviceOption, print_error
 from scommer.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def predict(
                 read.append((path, read_images([path], channels, (height, width))))
             except UsageError as e:
                 bad += 1
-                print(printable(f"scommer: {e}"), file=sys.stderr)
+                print_error(str(e))
         for (path, _), p in zip(read, model(np.concatenate([x for _, x in read])) if read else [], strict=True):
             best = int(p.argmax())
             found = {"file": str(path), "class": names[best], "probability": round(float(p[best]), 4)}

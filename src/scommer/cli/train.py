@@ -1,17 +1,14 @@
-"""The commands that train: run, demo and reproduce."""
+"""The commands that train: run and demo."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console, numbers_option
-from scommer.errors import ScommerError, UsageError
+from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console, numbers_option, stoppable
+from scommer.errors import UsageError
 
 if TYPE_CHECKING:
-    from scommer.paper.reproduce import Wanted
     from scommer.streams import Stream
 
 
@@ -134,7 +131,7 @@ def run(
     wanted = [Experiment(learned, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
     failure = None
     try:
-        with _stoppable():
+        with stoppable():
             records = runner.run_together(wanted, options)
     except runner.Failed as e:  # the others are shown first
         records, failure = e.records, e
@@ -181,7 +178,7 @@ def demo(
     torch.set_num_threads(1)  # hardly slower for a network this small, and much faster on a busy machine
     console.print("Five tasks of two digits each, one after the other. Earlier images come back only from memory.\n")
     wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
-    with _stoppable():
+    with stoppable():
         records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
     scommer, sgd, er = records
     for table in (*short_tables(scommer), method_table(records)):
@@ -192,101 +189,3 @@ def demo(
     picture = out / "accuracy.png"
     figures.save(heatmaps(panels), picture)
     console.print(f"heatmaps of the accuracy matrices: {picture}", soft_wrap=True)
-
-
-def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False),
-    ],
-    seeds: Annotated[list[int] | None, numbers_option("--seeds", "Seeds of each cell.  [default: 0 1 2]")] = None,
-    streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
-    methods: Annotated[
-        list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
-    ] = None,
-    buffers: Annotated[
-        list[int] | None, typer.Option("--buffer", "-b", help="Only this buffer; may be repeated.")
-    ] = None,
-    results: Annotated[
-        Path, typer.Option("--runs", help="Folder of the runs: finished ones count, new ones are added.")
-    ] = Path("results"),
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
-    ] = None,
-    together: Annotated[int, typer.Option("--together", min=1, help="Number of runs side by side.")] = 4,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list the runs, and estimate how long they take.")
-    ] = False,
-    data: DataOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-) -> None:
-    """Run the experiments that a table of the paper still lacks.
-
-    Stop and repeat the command as often as you like: it resumes unfinished runs first. Runs with about the same number
-    of steps left are run side by side.
-
-    For example:
-
-    - `scommer reproduce main --dry-run`
-
-    - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
-    """
-    from scommer.analysis.table import as_rich
-    from scommer.paper.reproduce import run_missing, run_table, wanted
-    from scommer.runs.options import RunOptions
-    from scommer.runs.progress import watch_for
-
-    options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
-    todo = wanted(
-        name, seeds or [0, 1, 2], results, data,
-        streams=streams or (), methods=methods or (), buffers=buffers or (), need_data=not dry_run,
-    )  # fmt: skip
-    missing = [w for w in todo if not w.done]
-    if dry_run:
-        console.print(as_rich(run_table(name, todo)))
-    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
-    if dry_run or not missing:
-        return
-    with _stoppable():
-        finished = run_missing(
-            todo, results, options, together=together,
-            print_line=lambda line: console.print(line, markup=False, soft_wrap=True),
-        )  # fmt: skip
-    console.print(f"{finished} runs finished, {len(missing) - finished} to go")
-
-
-def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
-    """Return how many runs and steps are left, and how long they may take here or on the device of earlier runs."""
-    from scommer.device import choose_device, device_facts
-    from scommer.paper.reproduce import pace
-    from scommer.runs.progress import clock
-
-    text = f"{len(missing)} to go"
-    if not all(w.steps for w in missing):
-        return f"{text}; download the data to count their steps: scommer data get"
-    left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
-    text += f", {left:,} steps"
-    if missing and (found := pace(results, here)):
-        step_ms, where = found
-        seconds = sum(w.left * step_ms(w.experiment.method) for w in missing) / 1000
-        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step"
-        text += f" on {where}" if where != here else ""
-    return text
-
-
-class Stopped(ScommerError):
-    """A run was stopped by a signal."""
-
-    exit_code = 130
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Show the message of a stopped run, which the parser would hide."""
-    from scommer.runs.runner import Interrupted
-
-    try:
-        yield
-    except Interrupted as e:
-        raise Stopped(str(e)) from None

@@ -1,0 +1,67 @@
+"""The command that times a step: bench."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from scommer.cli.common import DeviceOption, PrecisionOption, console, numbers_option
+from scommer.errors import UsageError, check_name
+
+
+def bench(
+    method: Annotated[str, typer.Option("--method", "-m", help="Method to time.")] = "scommer",
+    network: Annotated[
+        str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
+    ] = None,
+    classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of steps to time for each row.")] = 50,
+    cohorts: Annotated[
+        list[int] | None,
+        numbers_option("--cohorts", "Learners side by side; one is always timed.  [default: 1 2 4 8]"),
+    ] = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    switches: Annotated[
+        bool, typer.Option("--levers", help="On a GPU, also time a step without each of its optimisations.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time a training step on this machine: alone, side by side, and compared with its convolutions alone."""
+    from dataclasses import asdict
+
+    from scommer.analysis.table import Table, as_rich, number, number_columns, row, text_columns
+    from scommer.bench.timing import COHORTS, bench as measure
+    from scommer.device import choose_device, choose_precision
+    from scommer.methods import METHODS
+
+    check_name("method", method, METHODS)
+    where = choose_device(device)
+    chosen_precision = choose_precision(precision, where)
+    chosen = network or ("resnet18" if where.type == "cuda" else "small")
+    sizes = tuple(cohorts) if cohorts else COHORTS
+    if 0 in sizes:
+        raise UsageError("--cohorts 0 is invalid: expected 1 or more learners side by side")
+    measured = measure(
+        method, network=chosen, classes=classes, device=where, precision=chosen_precision,
+        steps=steps, cohorts=sizes, switches=switches,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(asdict(measured), indent=1))
+        return
+    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {chosen_precision}"
+    rows = []
+    for t in measured.timings:
+        bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions
+        ratios = [number(t.ms / base if base > 0.01 else None) for base in bases]
+        rows.append(
+            row(t.what, number(t.ms), *ratios, number(t.images_per_second, ",.0f"), number(t.mib or None, ",.0f"))
+        )
+    for what, ms in (("networks alone", measured.bare_ms), ("convolutions alone (floor)", measured.floor_ms)):
+        rows.append(row(what, number(ms), *[""] * 4))
+    columns = (*text_columns("a step"), *number_columns("ms", "× networks", "× floor", "img/s", "MiB"))
+    console.print(as_rich(Table(title, columns, tuple(rows))))
+    console.print(
+        f"first {'captured ' if where.type == 'cuda' else ''}step after {measured.start_s:.1f} s; "
+        f"{measured.tested:,} test images scored by {measured.views} memories in {measured.score_s:.2f} s"
+    )

@@ -1,0 +1,147 @@
+"""The commands for the paper's tables: table, results and reproduce."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scommer.cli.common import DataOption, DeviceOption, PrecisionOption, console, numbers_option, stoppable
+from scommer.errors import UsageError, check_name
+
+if TYPE_CHECKING:
+    from scommer.paper.reproduce import Wanted
+    from scommer.runs.record import Record
+
+RESULTS = Path("results")
+TableArgument = Annotated[
+    str, typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False)
+]
+
+
+def table(
+    name: TableArgument,
+    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
+    form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
+    only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers without a run.")] = False,
+) -> None:
+    """Compare our runs with a table of the paper.
+
+    Ours is the mean ± standard deviation over seeds. A star marks a mean that is more than two standard deviations
+    from the paper's: by the paper's deviation, if given, and by ours, if there are several seeds.
+    """
+    from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
+    from scommer.paper import tables
+
+    check_name("form", form, ("terminal", "markdown", "csv", "latex"))
+    rows = tables.entries(name, _records(runs))
+    rows = [e for e in rows if e.ours] if only_done else rows
+    if not rows:
+        raise UsageError(f"{runs} has no run of this table: name another folder with --runs, or leave out --done")
+    if form == "terminal":
+        console.print(as_rich(tables.paper_table(name, rows)))
+    elif form == "csv":
+        print(as_csv(tables.number_table(name, rows)), end="")
+    else:
+        print((as_markdown if form == "markdown" else as_latex)(tables.paper_table(name, rows)), end="")
+
+
+def results(
+    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
+) -> None:
+    """Print all results as one Markdown document.
+
+    It has the folder's README.md, the paper's tables as far as there are runs, the choices of batch-norm statistics,
+    and every run. For example: `scommer results > docs/results.md`.
+    """
+    from scommer.paper.documents.results import document
+
+    reading, records = runs / "README.md", _records(runs)
+    if not records:
+        raise UsageError(f"{runs} holds no finished run: name another folder with --runs")
+    print(document(records, reading.read_text() if reading.exists() else "", str(runs)), end="")
+
+
+def _records(runs: Path) -> "list[Record]":
+    """Return the runs of a folder, pattern or condition; none if the default folder has none."""
+    from scommer.analysis.selection import load_records
+    from scommer.runs.record import find
+
+    return load_records([runs]) if runs != RESULTS or find(runs) else []
+
+
+def reproduce(
+    name: TableArgument,
+    seeds: Annotated[list[int] | None, numbers_option("--seeds", "Seeds of each cell.  [default: 0 1 2]")] = None,
+    streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only this method; may be repeated.")
+    ] = None,
+    buffers: Annotated[
+        list[int] | None, typer.Option("--buffer", "-b", help="Only this buffer; may be repeated.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option("--runs", help="Folder of the runs: finished ones count, new ones are added.")
+    ] = RESULTS,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
+    ] = None,
+    together: Annotated[int, typer.Option("--together", min=1, help="Number of runs side by side.")] = 4,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the runs, and estimate how long they take.")
+    ] = False,
+    data: DataOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+) -> None:
+    """Run the experiments that a table of the paper still lacks.
+
+    Stop and repeat the command as often as you like: it resumes unfinished runs first. Runs with about the same number
+    of steps left are run side by side.
+
+    For example:
+
+    - `scommer reproduce main --dry-run`
+
+    - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
+    """
+    from scommer.analysis.table import as_rich
+    from scommer.paper.reproduce import run_missing, run_table, wanted
+    from scommer.runs.options import RunOptions
+    from scommer.runs.progress import watch_for
+
+    options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
+    todo = wanted(
+        name, seeds or [0, 1, 2], results, data,
+        streams=streams or (), methods=methods or (), buffers=buffers or (), need_data=not dry_run,
+    )  # fmt: skip
+    missing = [w for w in todo if not w.done]
+    if dry_run:
+        console.print(as_rich(run_table(name, todo)))
+    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
+    if dry_run or not missing:
+        return
+    with stoppable():
+        finished = run_missing(
+            todo, results, options, together=together,
+            print_line=lambda line: console.print(line, markup=False, soft_wrap=True),
+        )  # fmt: skip
+    console.print(f"{finished} runs finished, {len(missing) - finished} to go")
+
+
+def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
+    """Return how many runs and steps are left, and how long they may take here or on the device of earlier runs."""
+    from scommer.device import choose_device, device_facts
+    from scommer.paper.reproduce import pace
+    from scommer.runs.progress import clock
+
+    text = f"{len(missing)} to go"
+    if not all(w.steps for w in missing):
+        return f"{text}; download the data to count their steps: scommer data get"
+    left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
+    text += f", {left:,} steps"
+    if missing and (found := pace(results, here)):
+        step_ms, where = found
+        seconds = sum(w.left * step_ms(w.experiment.method) for w in missing) / 1000
+        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step"
+        text += f" on {where}" if where != here else ""
+    return text
