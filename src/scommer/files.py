@@ -7,14 +7,25 @@ import threading
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors import safe_open
-from torch import Tensor
 
 from scommer.errors import RunError, UsageError
 
+if TYPE_CHECKING:  # commands import this file, and need no torch for --help
+    from torch import Tensor
 
-def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+
+def expand_user(path: Path | str) -> Path:
+    """Return a path with ~ replaced by the folder of the user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as e:
+        raise UsageError(f"{path} names a user that does not exist: write the whole path") from e
+
+
+def read_safetensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, str]]":
     """Return the tensors and the metadata of a safetensors file."""
     with path.open("rb"):  # the OS says more plainly than safetensors why a file cannot be read
         pass

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scommer.errors import UsageError, check_name
+from scommer.files import expand_user
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs import presets
@@ -56,7 +57,7 @@ def _matching(path: Path) -> list[Path]:
 
 def _split(path: Path) -> tuple[str, list[str]]:
     """Split a path from its conditions. A folder's name may contain @: the longest path that exists is the path."""
-    pieces = str(path.expanduser()).split("@")
+    pieces = str(expand_user(path)).split("@")
     for n in range(len(pieces), 1, -1):
         where = "@".join(pieces[:n])
         if Path(where).exists() or glob(where):  # noqa: PTH207 - patterns may be absolute

@@ -55,8 +55,6 @@ def main() -> None:
     except ScommerError as e:
         sys.exit(_fail(str(e), e.exit_code))
     except (MemoryError, RuntimeError) as e:  # on a CPU, torch has no class of its own for this error
-        if isinstance(e, RuntimeError) and "home directory" in str(e):  # of pathlib
-            sys.exit(_fail("a path begins with ~ and the name of a user that does not exist: write the whole path", 2))
         if isinstance(e, RuntimeError) and not re.search("out of memory|allocate memory", str(e)):
             raise
         sys.exit(_fail("out of memory: use smaller images, network, batch or buffer, or fewer seeds at once", 1))

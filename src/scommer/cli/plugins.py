@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from scommer.errors import UsageError
+from scommer.files import expand_user
 
 PluginOption = Annotated[
     list[Path] | None,
@@ -28,7 +29,7 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def call(plugin: list[Path] | None = None, **arguments: Any) -> None:
         for path in plugin or ():
-            load_plugin(path.expanduser())
+            load_plugin(expand_user(path))
         command(**arguments)
 
     option = Parameter("plugin", Parameter.KEYWORD_ONLY, default=None, annotation=PluginOption)

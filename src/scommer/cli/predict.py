@@ -10,6 +10,7 @@ import typer
 
 from scommer.cli.common import DeviceOption, print_error
 from scommer.errors import UsageError, printable
+from scommer.files import expand_user
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +47,8 @@ def predict(
 
     from scommer.data.folder import MODES, image_files, read_images
 
-    files = image_files(path.expanduser() for path in images)
-    model, names, (channels, height, width) = _predictor(trained.expanduser(), memory, device)
+    files = image_files(expand_user(path) for path in images)
+    model, names, (channels, height, width) = _predictor(expand_user(trained), memory, device)
     if channels not in MODES:
         raise UsageError(f"{trained} was trained on images of {channels} channels, which image files do not have")
     if height == 1:

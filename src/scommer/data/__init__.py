@@ -10,6 +10,7 @@ from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.digits import load_digits
 from scommer.data.folder import from_folder
 from scommer.errors import lookup
+from scommer.files import expand_user
 
 __all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "from_folder", "load"]
 
@@ -23,10 +24,10 @@ DATASETS: dict[str, Callable[[Path], Dataset]] = {
 def data_root(given: Path | None = None) -> Path:
     """Return the folder that holds the data sets: the one given, else $SCOMMER_DATA, else the user's cache."""
     if given is not None:
-        return given.expanduser()
+        return expand_user(given)
     if named := os.environ.get("SCOMMER_DATA"):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "scommer"
+        return expand_user(named)
+    return expand_user(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "scommer"
 
 
 def load(name: str, root: Path | None = None) -> Dataset:

@@ -12,6 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.errors import RunWarning, UsageError
+from scommer.files import expand_user
 
 # What Pillow may decode, whatever a file's name says: its other decoders start programs (EPS) or are little tested.
 FORMATS = {
@@ -39,7 +40,7 @@ def from_folder(
     With `size`, images are cropped to the central square and resized to this many pixels; without it, all must have
     the same size. They are grey if all files are, else RGB.
     """
-    folder = Path(folder).expanduser()
+    folder = expand_user(folder)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: give one that contains a folder of images for each class")
     train, test = _split_folders(folder)

@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from scommer.data.dataset import Array, Layout
 from scommer.device import choose_device, choose_precision, computing_on
 from scommer.errors import UsageError
+from scommer.files import expand_user
 from scommer.lifelong import learning
 from scommer.lifelong.labels import Label, Labels, encode_labels, extend_classes, parse_classes
 from scommer.lifelong.state import ClassifierState, load_state, save_state
@@ -206,12 +207,12 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: Path | str) -> None:
         """Write everything needed to predict and to keep learning to one file, completely or not at all."""
-        save_state(Path(path).expanduser(), self._learned_state())
+        save_state(expand_user(path), self._learned_state())
 
     @classmethod
     def load(cls, path: Path | str, *, device: str | None = None, precision: str | None = None) -> Self:
         """Read a classifier from a file; device and precision are chosen as for a new one."""
-        state = load_state(Path(path).expanduser(), choose_device(device))
+        state = load_state(expand_user(path), choose_device(device))
         model = cls(**state.params, device=device, precision=precision)
         model._state = state
         return model

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from scommer.device import choose_device, choose_precision
 from scommer.errors import UsageError, check_name
+from scommer.files import expand_user
 from scommer.runs.logs import LOGS
 from scommer.runs.progress import Watch
 
@@ -38,4 +39,4 @@ class RunOptions:
 
     def folder(self, name: str) -> Path | None:
         """Return the folder of the run `name`."""
-        return Path(self.out).expanduser() / name if self.out else None
+        return expand_user(self.out) / name if self.out else None

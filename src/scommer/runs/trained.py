@@ -14,6 +14,7 @@ from scommer.device import choose_device, current
 from scommer.engine.augment import Augment
 from scommer.engine.evaluate import images_per_pass
 from scommer.errors import UsageError, check_name, lookup
+from scommer.files import expand_user
 from scommer.methods import METHODS
 from scommer.nn import networks
 from scommer.runs.record import Record
@@ -57,7 +58,7 @@ class Trained:
 
 def load_trained(folder: Path | str, memory: str | None = None, device: str | None = "cpu") -> Trained:
     """Load the memory used for inference, or the one named, of a run that kept its weights."""
-    folder = Path(folder).expanduser()
+    folder = expand_user(folder)
     record = Record.load(folder)
     path = folder / "weights.safetensors"
     if not path.exists():
