@@ -81,6 +81,18 @@ def test_bench_fills_all_fields() -> None:
     assert measured["versions"]["torch"] == torch.__version__
 
 
+def test_another_variant_is_timed_beside_the_published_one() -> None:
+    measured = bench("scommer", network="small", size=8, steps=5, cohorts=(2,), variant="plus")
+    assert measured.method == "scommer, plus"
+    assert [t.what for t in measured.timings] == [
+        f"{variant}: eager, {learners}"
+        for learners in ("one learner", "2 learners side by side")
+        for variant in ("plus", "official")
+    ]
+    one, _, two, _ = (t.images_per_second * t.ms for t in measured.timings)
+    assert one == pytest.approx(two) == pytest.approx(32_000)
+
+
 def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", "-m", "sgd", "--network", "mlp", "--steps", "5", "--device", "cpu"]
     code, out, _ = call(capsys, *words, "--json")

@@ -123,6 +123,32 @@ class Reservoir:
             self.seen += 1
 
 
+class Balanced(Reservoir):
+    """The same number of each class: the examples with the highest keys, an example at a time."""
+
+    def __init__(self, capacity: int, seed: int) -> None:
+        super().__init__(capacity, seed)
+        self.keys: list[float] = []
+
+    def remember(self, rows: list[tuple[Tensor, ...]]) -> None:
+        new = torch.rand(len(rows), generator=self.generator, dtype=torch.float64).tolist()
+        held = len(self.rows)
+        every, keys = self.rows + rows, self.keys + new
+        ranks = []
+        for (_, label, *_), key in zip(every, keys, strict=True):
+            ranks.append(sum(int(o[1]) == int(label) and k > key for o, k in zip(every, keys, strict=True)))
+        best = sorted(range(len(every)), key=lambda i: (ranks[i], -keys[i]))
+        kept = set(best[: self.capacity])
+        leaving = [i for i in reversed(best) if i < held and i not in kept]
+        for i in sorted(kept - set(range(held))):
+            if len(self.rows) < self.capacity:
+                self.rows.append(every[i])
+                self.keys.append(keys[i])
+            else:
+                slot = leaving.pop(0)
+                self.rows[slot], self.keys[slot] = every[i], keys[i]
+
+
 class Plain:
     """What all methods share: the loop, augmentation, replay and plain SGD."""
 
@@ -164,9 +190,17 @@ class Plain:
     def learn(self) -> None:
         train = [task.train for task in self.stream.tasks]
         for t, index in enumerate([torch.cat(train)] if self.joint else train):
-            for epoch in range(int(self.s["epochs"])):
+            steps, size, epochs = (
+                max(1, len(index) // int(self.s["batch"])),
+                int(self.s["batch"]),
+                int(self.s["epochs"]),
+            )
+            if self.s.get("fill") and len(index) < size:  # a batch that is filled up counts as a part of one
+                epochs = math.ceil(epochs * len(index) / size)
+            while steps * epochs < min(self.s.get("min_steps", 0), 3 * len(index)):
+                epochs += 1
+            for epoch in range(epochs):
                 order = index[torch.randperm(len(index), generator=self.ordering)]
-                steps, size = len(order) // int(self.s["batch"]), int(self.s["batch"])
                 total = sum(self.step(order[i * size : (i + 1) * size]) for i in range(steps))
                 self.losses.append(total / steps)
                 self.after_epoch(epoch)
@@ -175,8 +209,12 @@ class Plain:
 
     def step(self, index: Tensor) -> float:
         raw, y = self.stream.data.train_images[index], self.stream.data.train_labels[index]
-        x = self.augment(list(raw))
+        x, own = self.augment(list(raw)), len(raw)
         n = min(int(self.s["replay"]), len(self.buffer.rows))
+        missing = min(int(self.s["batch"]) - own, n) if self.s.get("fill") and self.draws else 0
+        if missing > 0:
+            images, labels, *_ = (torch.stack(column) for column in zip(*self.buffer.recall(missing), strict=True))
+            x, y = torch.cat([x, self.augment(list(images))]), torch.cat([y, labels])
         recalled = []
         for _ in range(self.draws if n else 0):
             rows = self.buffer.recall(n)
@@ -185,7 +223,7 @@ class Plain:
         loss, logits, fired = self.loss(x, y, recalled)
         self.observe(y, fired)
         if self.draws:
-            self.buffer.remember(list(zip(raw, y, *self.extra(logits), strict=True)))
+            self.buffer.remember(list(zip(raw, y[:own], *(e[:own] for e in self.extra(logits)), strict=True)))
         self.descend(self.adjusted(self.net.gradient(loss), recalled))
         self.after_step()
         return float(loss.detach())
@@ -443,7 +481,109 @@ class SCoMMER(Plain):
         return self.slow.net
 
 
+class Plus(SCoMMER):
+    """The variant plus: a balanced loss, a teacher of earlier classes, an average over part of a task."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.buffer = Balanced(self.buffer.capacity, self.seed)
+        self.labels: list[int] = []  # of this task so far
+        self.earlier: set[int] = set()
+        self.snapshot = self.slow.net.copy()
+
+    def log_shares(self, y: Tensor, replay: bool) -> Tensor:
+        made = []
+        task = self.labels + y.tolist()
+        held = [int(row[1]) for row in self.buffer.rows]
+        for c in range(self.stream.data.num_classes):
+            share = task.count(c) / len(task)
+            if replay:
+                share = 0.5 * share + 0.5 * held.count(c) / len(held)
+            made.append(math.log(max(share, 1e-4)))
+        return torch.tensor(made, dtype=torch.float64)
+
+    def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
+        mask = self.mask(y)
+        shift = self.s["balance"] * self.log_shares(y, bool(recalled))
+        loss = torch.zeros((), dtype=torch.float64)
+        for images, labels in recalled:
+            z_m, _ = self.net(images)
+            loss = loss + ce(z_m + shift, labels) + self.s["gamma"] * mse(z_m, self.slow.net(images)[0].detach())
+        z, fired = self.net(x, [None] * (self.net.stages - 1) + [mask])
+        loss = loss + ce(z + shift, y)
+        absent = sorted(self.earlier - set(self.labels))
+        if recalled:
+            teacher = self.slow.net if self.s["own_teacher"] else self.snapshot
+            taught = teacher(x)[0].detach()
+            if absent:
+                loss = loss + self.s["teach"] * mse(z[:, absent], taught[:, absent])
+        return loss, z, fired
+
+    def observe(self, y: Tensor, fired: list[Tensor]) -> None:
+        super().observe(y, fired)
+        self.labels += y.tolist()
+
+    def after_step(self) -> None:
+        task = self.stream.tasks[len(self.matrix)].train
+        steps = self.s["epochs"] * (len(task) // int(self.s["batch"]))
+        self.slow.consolidate(self.net, self.s["r"], 1 - 1 / (self.s["r"] * self.s["horizon"] * steps))
+
+    def after_task(self, t: int, index: Tensor) -> None:
+        super().after_task(t, index)
+        self.earlier |= set(self.labels)
+        self.labels = []
+        self.snapshot = self.slow.net.copy()
+
+
+class NCM(Plain):
+    """Class means of the features of a network that stays as it is; all rows are kept, and nothing is summed up."""
+
+    def begin(self) -> None:
+        self.rows: list[list[np.ndarray]] = [[] for _ in range(self.stream.data.num_classes)]
+        for name, value in (("weight", 0.0), ("bias", -1e4)):
+            self.net.p[f"head.{name}"].data.fill_(value)
+
+    def features(self, x: Tensor) -> np.ndarray:
+        """The answers of as many heads as there are units, each of which reports one."""
+        probe = self.net.copy()
+        units = probe.p["head.weight"].shape[1]
+        probe.p["head.weight"], probe.p["head.bias"] = torch.eye(units).double(), torch.zeros(units).double()
+        return probe(x, train=False)[0].detach().numpy()
+
+    def step(self, index: Tensor) -> float:
+        y = self.stream.data.train_labels[index].tolist()
+        new = self.features(self.augment(list(self.stream.data.train_images[index])))
+        means = [np.mean(rows, 0) if rows else np.zeros(new.shape[1]) for rows in self.rows]
+        for c, row in zip(y, new, strict=True):
+            self.rows[c].append(row)
+        return float(np.mean([(row - means[c]) ** 2 for c, row in zip(y, new, strict=True)]))
+
+    def covariance(self, rows: np.ndarray) -> np.ndarray:
+        return np.diag(rows.var(0))
+
+    def after_epoch(self, epoch: int) -> None:
+        seen = [c for c, rows in enumerate(self.rows) if rows]
+        means = {c: np.mean(self.rows[c], 0) for c in seen}
+        centred = np.concatenate([np.array(self.rows[c]) - means[c] for c in seen])
+        inverse = np.linalg.inv(self.covariance(centred))
+        middle = np.mean(list(means.values()), 0)
+        spread = np.mean([(m - middle) @ inverse @ (m - middle) for m in means.values()]) / 2
+        for c in range(len(self.rows)):
+            w, b = np.zeros_like(middle), -1e4 - spread
+            if c in means:  # half the difference of two squared distances
+                w = inverse @ (means[c] - middle)
+                b = (middle @ inverse @ middle - means[c] @ inverse @ means[c]) / 2
+            self.net.p["head.weight"].data[c], self.net.p["head.bias"].data[c] = torch.from_numpy(w), float(b)
+
+
+class SLDA(NCM):
+    def covariance(self, rows: np.ndarray) -> np.ndarray:
+        """The covariance with all correlations between features smaller."""
+        found = np.cov(rows.T, bias=True)
+        return np.asarray((1 - self.s["shrinkage"]) * found + self.s["shrinkage"] * np.diag(np.diag(found)))
+
+
 PLAIN: dict[str, Callable[..., Plain]] = {
     "sgd": SGD, "joint": Joint, "er": ER, "er-ace": ERACE, "der++": DERpp, "cls-er": CLSER, "agem": AGEM, "lwf": LwF,
-    "ewc": EWC, "scommer": SCoMMER,
+    "ewc": EWC, "ncm": NCM, "slda": SLDA, "scommer": SCoMMER,
 }  # fmt: skip

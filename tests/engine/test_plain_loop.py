@@ -1,22 +1,24 @@
 """Two tasks of every method through `run` against the same training written as a plain loop (plain.py)."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from plain import PLAIN, SCoMMER, flat
+from plain import PLAIN, Plus, SCoMMER, flat
 
 from scommer import Experiment, Stream, class_il
 from scommer.data import load
 from scommer.engine.learner import Learner
 from scommer.methods import METHODS
+from scommer.methods.training import Training
 from scommer.runs.experiment import prepare
 
 BUFFER, SEED = 12, 3
 SHARED: dict[str, Any] = {
     "network": "small", "width": 6, "epochs": 3, "batch": 8, "replay": 6, "lr": 0.05, "pad": 1, "flip": True,
-    "mean": 0.3, "std": 0.4,
+    "mean": 0.3, "std": 0.4, "drop_last": True, "min_steps": 0, "fill": False,
 }  # fmt: skip
 OWN: dict[str, dict[str, Any]] = {
     "der++": {"alpha": 0.3, "beta": 0.6},
@@ -25,6 +27,8 @@ OWN: dict[str, dict[str, Any]] = {
     "ewc": {"penalty": 30.0, "gamma": 0.7},
     "scommer": {"gamma": 0.4, "r": 0.6, "alpha": 0.85, "pi_s": 1.5, "pi_h": 2.0, "warmup": 0},
     "er": {"momentum": 0.5},
+    "sgd": {"momentum": 0.8, "weight_decay": 0.05},
+    "slda": {"shrinkage": 0.2, "weight_decay": 0.05},
 }
 
 
@@ -36,9 +40,9 @@ def stream() -> Stream:
     return class_il((digits.train_images[few], digits.train_labels[few]), tasks=2, order=[1, 2, 3, 0], name="four")
 
 
-def trained(method: str, stream: Stream) -> Learner:
-    own = {**SHARED, "mean": [0.3], "std": [0.4], **OWN.get(method, {})}
-    plan = prepare(Experiment(stream, method, BUFFER, SEED, settings=own | _active(method)))
+def trained(method: str, stream: Stream, **more: Any) -> Learner:
+    own = {**SHARED, "mean": [0.3], "std": [0.4], "balanced": False, **OWN.get(method, {}), **more}
+    plan = prepare(Experiment(stream, method, BUFFER, SEED, "official", settings=own | _active(method)))
     learner = Learner(plan.stream, plan.method, plan.training, buffer=BUFFER, seed=SEED)
     for _ in learner.learn():
         pass
@@ -51,6 +55,32 @@ def _active(method: str) -> dict[str, Any]:
 
 def close(found: Any, expected: Any, tolerance: float = 2e-4) -> None:
     np.testing.assert_allclose(np.asarray(found, float), np.asarray(expected, float), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("teacher", ["long_term", "snapshot"])
+def test_the_variant_plus_leaves_what_a_plain_loop_leaves(teacher: str, stream: Stream) -> None:
+    own = {"gamma": 0.4, "r": 0.6, "pi_s": 1.5, "pi_h": 2.0, "warmup": 0, "horizon": 0.4, "balance": 1.5, "teach": 0.7}
+    dropout = {"dropout": "last"}
+    numbers = {k: v for k, v in SHARED.items() if k != "network"} | own
+    plain = Plus(stream, SEED, BUFFER, own_teacher=teacher == "long_term", **numbers)
+    plain.learn()
+    given = {**SHARED, "mean": [0.3], "std": [0.4], **own, "active": SCoMMER.sparse, "teacher": teacher, **dropout}
+    plan = prepare(Experiment(stream, "scommer", BUFFER, SEED, "plus", settings=given))
+    learner = Learner(plan.stream, plan.method, plan.training, buffer=BUFFER, seed=SEED)
+    for _ in learner.learn():
+        pass
+    memories = learner.memories
+    close(learner.curve, plain.losses)
+    close(memories.working.weights.theta, plain.net.vector())
+    close(memories.long_term["long_term"].weights.theta, plain.slow.net.vector())
+    close(memories.long_term["long_term"].weights.statistics, torch.cat(list(plain.slow.net.running.values())))
+    if teacher == "snapshot":
+        close(memories.long_term["snapshot"].weights.theta, plain.snapshot.vector())
+    assert memories.episodic is not None
+    x, y = (torch.stack(column) for column in zip(*plain.buffer.rows, strict=True))
+    assert torch.equal(memories.episodic.fields["x"][:BUFFER], x)
+    assert torch.equal(memories.episodic.fields["y"][:BUFFER], y)
+    close(np.stack([row.class_il for row in learner.scores["long_term"]]), plain.matrix)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -84,6 +114,45 @@ def test_a_learner_leaves_what_a_plain_loop_leaves(method: str, stream: Stream) 
     if method == "lwf":
         close(memories.long_term["teacher"].weights.theta, plain.teacher.vector())
         assert memories.state["old"].nonzero().flatten().tolist() == plain.old
+    if method in ("ncm", "slda"):
+        assert memories.state["count"].tolist() == [len(rows) for rows in plain.rows]
+        close(memories.state["mean"], [np.mean(rows, 0) for rows in plain.rows], 1e-6)
+        rows = np.concatenate([np.array(rows) - np.mean(rows, 0) for rows in plain.rows])
+        close(memories.state["scatter"], rows.T @ rows if method == "slda" else (rows**2).sum(0), 1e-6)
     if method == "ewc":
         close(memories.state["anchor"], flat(plain.anchor))
         close(memories.state["fisher"], flat(plain.fisher))
+
+
+@pytest.mark.parametrize("method", ["sgd", "er", "der++", "scommer"])
+def test_a_small_task_gets_more_passes_and_full_batches(method: str, stream: Stream) -> None:
+    """Five images of a task: fewer than a batch. With SGD there is nothing to fill a batch with."""
+    first, second = stream.tasks
+    few = Stream("few", "class-il", stream.data, (first, replace(second, train=second.train[:5])))
+    more = {"fill": True, "min_steps": 12}
+    numbers = {k: v for k, v in SHARED.items() if k != "network"} | OWN.get(method, {}) | more
+    plain: Any = PLAIN[method](few, SEED, BUFFER, **numbers)
+    plain.learn()
+    learner = trained(method, few, **more)
+    assert len(learner.curve) == len(plain.losses) == 3 + 12
+    assert learner.steps == (3 * 5 + 12,) * 2
+    close(learner.curve, plain.losses)
+    close(learner.memories.working.weights.theta, plain.net.vector())
+    if learner.memories.episodic:
+        rows = zip(*plain.buffer.rows, strict=True)
+        for found, column in zip(learner.memories.episodic.fields.values(), rows, strict=True):
+            close(found[:BUFFER], torch.stack(column))
+    if method == "scommer":
+        close(learner.memories.long_term["long_term"].weights.theta, plain.slow.net.vector())
+        assert all(np.array_equal(a, b) for a, b in zip(learner.memories.parts["code"].a_s, plain.a_s, strict=True))
+
+
+@pytest.mark.parametrize(("images", "steps"), [(1, 3), (5, 15), (8, 24), (20, 60), (800, 2000)])
+def test_long_term_memory_averages_over_small_tasks_as_over_one(images: int, steps: int, stream: Stream) -> None:
+    """The horizon is a part of at least `min_steps` steps, also if a task has fewer."""
+    training = Training(batch=8, epochs=20, min_steps=60, fill=True)
+    assert training.passes(images) * training.steps(images) == steps
+    few = replace(stream.tasks[0], train=stream.tasks[0].train[:1].repeat(images))
+    learner = Learner(Stream("few", "gcil", stream.data, (few,)), METHODS["sgd"](), replace(training, network="mlp"))
+    next(learner.learn())
+    assert learner.memories.task_steps == max(60, steps)

@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 State = dict[str, torch.Tensor]
+PLUS: dict[str, Any] = {"horizon": 0.6, "balance": 2.0, "teach": 0.15, "teacher": "snapshot", "balanced": True}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def uncompiled() -> Iterator[None]:
 def learner(
     method: str, capture: bool = True, seed: int = 1, precision: Precision = "fp32", **settings: Any
 ) -> Learner:
-    made, training = resolve("s-digits", method, 30, "official", {"epochs": 2, **settings})
+    made, training = resolve("s-digits", method, 30, "official", {"epochs": 2, "batch": 32, **settings})
     stream = class_il(load("digits"), tasks=5)
     return Learner(stream, made, training, buffer=30, seed=seed, device="cuda", precision=precision, capture=capture)
 
@@ -73,9 +74,9 @@ def different(a: State, b: State) -> list[str]:
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("method", METHODS)
-def test_captured_equals_eager_over_fifty_steps(method: str) -> None:
-    graph, plain = (advance(learner(method, capture), 50) for capture in (True, False))
+@pytest.mark.parametrize(("method", "settings"), [*((m, {}) for m in METHODS), ("scommer", PLUS)])
+def test_captured_equals_eager_over_fifty_steps(method: str, settings: dict[str, Any]) -> None:
+    graph, plain = (advance(learner(method, capture, **settings), 50) for capture in (True, False))
     assert different(graph, plain) == []
 
 
@@ -130,7 +131,7 @@ def test_other_optimisers_and_networks_are_captured_too(settings: dict[str, Any]
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}],
+    [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}, PLUS],
     ids=str,
 )
 def test_two_steps_on_a_gpu_equal_two_steps_on_a_cpu(settings: dict[str, Any]) -> None:

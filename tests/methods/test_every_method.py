@@ -18,7 +18,8 @@ from scommer.runs.presets import resolve
 from scommer.streams import Stream, class_il
 
 BUFFER = 20
-pytestmark = pytest.mark.parametrize("method", METHODS)
+PLUS = "scommer, plus"
+pytestmark = pytest.mark.parametrize("method", [*METHODS, PLUS])
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +31,17 @@ def stream() -> Stream:
 
 
 def learner(stream: Stream, method: str, seed: int = 0, **settings: Any) -> Learner:
-    overrides = {"width": 4, "epochs": 3, "batch": 8, "replay": 8, **settings}
-    overrides |= {"warmup": 1} if method == "scommer" else {}
-    made, training = resolve("s-digits", method, BUFFER, "official", overrides)
+    shared = {"network": "small", "drop_last": True}  # where a method has its own, as if it had none
+    overrides = {**shared, "width": 4, "epochs": 3, "batch": 8, "replay": 8, **settings}
+    overrides |= {"warmup": 1} if method in ("scommer", PLUS) else {}
+    made, training = resolve("s-digits", *cell(method, BUFFER), overrides)
     return Learner(stream, made, training, buffer=BUFFER, seed=seed)
+
+
+def cell(method: str, buffer: int) -> tuple[str, int, str]:
+    """Return the method, the buffer and the variant."""
+    name, _, variant = method.partition(", ")
+    return name, buffer, variant or "official"
 
 
 def finish(learner: Learner) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -168,8 +176,13 @@ def test_batches_that_do_not_divide(stream: Stream, method: str) -> None:
         assert len(together) == (n if settings != {"batch": 30} else 30 * steps)
 
 
-def test_the_reservoir_can_be_offered_the_first_epoch_only(stream: Stream, method: str) -> None:
-    made = learner(stream, method, offer="first_epoch")
+@pytest.mark.parametrize("offer", ["first_epoch", "last_epoch"])
+def test_memory_can_be_offered_one_epoch_only(stream: Stream, method: str, offer: str) -> None:
+    made = learner(stream, method, offer=offer)
+    moments = made.learn()
+    while next(moments) != "epoch":
+        pass
+    assert made.offered == (0 if offer == "last_epoch" else made.steps[0] * 8)
     finish(made)
     assert made.offered == made.steps[0] * 8 // 3
     if made.memories.episodic:
@@ -178,7 +191,7 @@ def test_the_reservoir_can_be_offered_the_first_epoch_only(stream: Stream, metho
 
 def test_what_has_no_convolutions_is_computed_in_full_precision(stream: Stream, method: str) -> None:
     """Only its images are rounded."""
-    made, training = resolve("s-digits", method, 20, "official", {"epochs": 1, "network": "mlp"})
+    made, training = resolve("s-digits", *cell(method, 20), {"epochs": 1, "network": "mlp"})
     theta = []
     for precision in ("bf16", "fp32"):
         each = Learner(stream, made, training, buffer=20, seed=1, precision=precision)

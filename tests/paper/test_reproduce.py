@@ -105,7 +105,14 @@ def test_a_sitting_that_ends_saves_and_the_next_resumes(tmp_path: Path) -> None:
     assert sorted(44 - w.left for w in begun) == sorted(saved)
     assert max(saved) > 0
     progress = next(tmp_path.rglob("progress.json"))
-    for content, left in (('{"saved": 30}', 14), ("{", 44), ("[]", 44), ('{"saved": "?"}', 44), ("{}", 44)):
+    whole = json.loads(progress.read_text())
+    for content, left in (
+        (json.dumps(whole | {"saved": 30}), 14),
+        ("{", 44),
+        ("[]", 44),
+        ('{"saved": "?"}', 44),
+        ("{}", 44),
+    ):
         progress.write_text(content)  # damaged, it counts as nothing saved; the run still resumes from its checkpoint
         assert left in [w.left for w in wanted("main", [0], tmp_path)]
     assert run_missing(begun, tmp_path, CPU) == 2

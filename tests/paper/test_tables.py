@@ -73,12 +73,15 @@ def test_a_note_names_means_over_several_precisions() -> None:
 
 def test_ours_is_the_mean_and_deviation_over_seeds() -> None:
     runs = [record("s-cifar10", "scommer", 200, seed, a) for seed, a in ((2, 70.0), (0, 67.0), (1, 68.0))]
+    for r in runs:
+        r.scores["long_term"]["task_il"]["accuracy"] += 20
     entries = [e for e in tables.entries("main", runs) if e.ours]
     assert [(e.row, e.stream, e.setting) for e in entries] == [
         ("scommer, 200", "s-cifar10", "class_il"), ("scommer, 200", "s-cifar10", "task_il"),
     ]  # fmt: skip
     first = entries[0]
     assert first.ours == (67.0, 68.0, 70.0)  # by seed
+    assert entries[1].ours == (87.0, 88.0, 90.0)
     assert (first.paper, first.paper_std) == (69.19, 0.61)
     assert first.mean == pytest.approx(205 / 3)
     assert first.std == pytest.approx(math.sqrt(((67 - 205 / 3) ** 2 + (68 - 205 / 3) ** 2 + (70 - 205 / 3) ** 2) / 2))

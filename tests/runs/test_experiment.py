@@ -1,8 +1,10 @@
 """Experiments and their plans: names, your own streams, invalid values."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,14 @@ import pytest
 from scommer import Experiment, Stream, Task, class_il, from_arrays, load_records, run
 from scommer.engine.learner import Learner
 from scommer.errors import UsageError
-from scommer.runs.experiment import prepare
+from scommer.methods import METHODS
+from scommer.methods.training import Training
+from scommer.runs.experiment import ADDED, Plan, prepare
 from scommer.runs.record import Record
+from scommer.runs.settings import as_dict
 from scommer.streams import STREAMS, load
 
+ROOT = Path(__file__).parents[2]
 LABELS = np.arange(120) % 4
 IMAGES = (np.random.default_rng(0).random((120, 8, 8)) * 255).astype(np.uint8)
 
@@ -48,6 +54,32 @@ def test_settings_of_a_named_stream_without_presets_follow_its_images(monkeypatc
     assert named.settings == own.settings
     assert named.settings["network"] == "small"
     assert not prepare(Experiment("s-digits", "scommer", 20)).fitted
+
+
+@pytest.mark.parametrize(
+    ("shape", "network"), [((8, 16), "small"), ((16, 16), "small"), ((8, 17), "resnet18"), ((30,), "mlp")]
+)
+def test_the_network_of_a_stream_without_presets_follows_the_size_of_its_images(
+    shape: tuple[int, ...], network: str
+) -> None:
+    images = np.random.default_rng(0).random((120, *shape))
+    assert prepare(Experiment(class_il((images, LABELS), 2), "sgd")).settings["network"] == network
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_a_method_that_replays_has_a_buffer(method: str) -> None:
+    plans = [prepare(Experiment("s-digits", method, buffer)) for buffer in (20, 40)]
+    replays = method not in ("sgd", "joint", "ewc", "lwf", "ncm", "slda")
+    assert [plan.facts["buffer"] for plan in plans] == ([20, 40] if replays else [None, None])
+    assert len({plan.name for plan in plans}) == (2 if replays else 1)
+
+
+@pytest.mark.parametrize(("epochs", "alpha"), [(200, 0.9958), (1, 0.9), (100_000, 0.999)])
+def test_the_decay_of_a_stream_without_presets_follows_the_steps_of_a_task(epochs: int, alpha: float) -> None:
+    stream = class_il((IMAGES, LABELS), 2)  # of 48 images each: 6 steps an epoch; 1 - 5/1200 = 0.99583
+    for method in ("scommer", "cls-er"):
+        settings = prepare(Experiment(stream, method, 20, settings={"epochs": epochs, "batch": 8})).settings
+        assert settings["alpha"] == alpha
 
 
 def test_records_of_streams_without_presets_hold_the_given_settings() -> None:
@@ -136,3 +168,36 @@ def test_the_place_is_always_a_task_and_an_epoch_of_the_run() -> None:
     places = [(learner.place, learner.tasks_learned) for moment in learner.learn() if moment != "step"]
     tasks = range(1, 6)
     assert places == [p for t in tasks for p in (((t, 2), t - 1), ((t, 2), t - 1), ((min(t + 1, 5), 1), t))]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"balanced": True}, {"horizon": 0.5}, {"balance": 1.0}, {"teach": 0.1}, {"teacher": "snapshot"}],
+    ids=str,
+)
+def test_every_setting_that_came_later_is_in_the_name_unless_it_does_nothing(settings: dict[str, Any]) -> None:
+    usual, default, other = (
+        prepare(Experiment("s-digits", "scommer", 20, settings=s)).name
+        for s in ({}, {name: ADDED[name] for name in settings}, settings)
+    )
+    assert usual == default == "s-digits-scommer-20-seed0-" + usual[-6:]
+    assert other != usual
+
+
+def test_runs_have_the_names_that_they_always_had() -> None:
+    """As in results/: a later version continues and finds them."""
+    found = set()
+    for path in sorted((ROOT / "results").glob("s-cifar10-*-seed0-*")):
+        record = Record.load(path)
+        e, method = record.experiment, METHODS.get(record.experiment.method)
+        if method is None or e.variant != "official":
+            continue
+        stream = SimpleNamespace(name=e.stream, validation=e.validation, fingerprint=record.stream.fingerprint)
+        given = {name: tuple(v) if isinstance(v, list) else v for name, v in record.settings.items()}
+        names = {kind: {f.name for f in fields(kind)} for kind in (method, Training)}
+        made, training = (kind(**{k: v for k, v in given.items() if k in names[kind]}) for kind in names)
+        experiment = Experiment(e.stream, e.method, e.buffer or 200, e.seed)
+        plan = Plan(experiment, stream, made, training, as_dict(made, training))  # type: ignore[arg-type]
+        assert plan.name == path.name
+        found.add(e.method)
+    assert {"scommer", "er", "der++", "sgd"} <= found

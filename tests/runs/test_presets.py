@@ -123,7 +123,7 @@ def test_sgd_on_s_cifar100_has_one_of_the_two_published_learning_rates():
 
 
 @pytest.mark.parametrize("stream", CIFAR_STREAMS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name, kind in METHODS.items() if kind.descends])
 @pytest.mark.parametrize("variant", ["paper", "official"])
 def test_every_method_trains_the_same_way(stream, method, variant):
     """As published: plain SGD, batches of 32, ResNet-18, CIFAR-10's normalisation, crop and flip."""
@@ -154,6 +154,21 @@ def test_a_variant_sets_only_what_differs_from_the_defaults_and_no_cell_override
         cell = found["cell"][stream]["scommer"]
         for table in (cell, *(inner for inner in cell.values() if isinstance(inner, dict))):
             assert not set(VARIANTS) & set(table)
+
+
+def test_plus_has_one_set_of_values_for_every_stream_and_buffer():
+    shared = {f.name for kind in (SCoMMER, Training) for f in fields(kind)} - {
+        "network", "width", "depth", "stages", "epochs", "pad", "flip", "mean", "std", "warmup", "alpha",
+    }  # fmt: skip
+    first, *others = (
+        {name: value for name, value in settings(stream, buffer=buffer, variant="plus").items() if name in shared}
+        for stream in (*CIFAR_STREAMS, "s-digits", "default")
+        for buffer in (50, 200, 500)
+    )
+    assert first["horizon"] > 0  # so that alpha is not used
+    own = {"horizon": 0.3, "balance": 1.0, "dropout": "none", "min_steps": 300, "fill": True}
+    assert [other for other in others if other not in (first, {**first, **own})] == []
+    assert others[-1] == {**first, **own}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -194,6 +209,23 @@ def test_a_buffer_without_a_table_takes_the_nearest():
 @pytest.mark.parametrize("stream", ["s-cifar100-10", "s-cifar100-20"])
 def test_a_stream_that_is_like_another_has_its_settings(stream, method, buffer):
     assert settings(stream, method, buffer) == settings("s-cifar100", method, buffer)
+
+
+@pytest.mark.parametrize("stream", [*STREAMS, "my-own"])
+def test_methods_without_gradients_see_every_row_once_on_every_stream(stream):
+    for method in ("ncm", "slda"):
+        wanted = {"network": "linear", "epochs": 1, "drop_last": False, "pad": 0, "flip": False}
+        expect(settings(stream, method), wanted)
+        expect(settings(stream, method, epochs=2), wanted | {"epochs": 2})
+
+
+def test_a_cell_wins_over_the_presets_of_its_method(own_copy):
+    presets.register({"method": {"ncm": {"batch": 7}}, "cell": {"s-cifar100": {"ncm": {"epochs": 3}}}})
+    expect(settings("s-cifar100", "ncm"), {"batch": 7, "epochs": 3})
+    expect(settings("s-cifar10", "ncm"), {"batch": 7, "epochs": 1})
+    presets.register({"method": {"ncm": {"shrinkage": 0.5}}})
+    with pytest.raises(UsageError, match="unknown setting of ncm 'shrinkage'"):
+        settings("s-cifar10", "ncm")
 
 
 def test_a_stream_without_a_preset_has_the_default():
@@ -276,9 +308,13 @@ def settings_in_presets():
     """(where, methods that may have it, name) of each key in presets.toml."""
     for variant, methods in tables()["variant"].items():
         for method, found in methods.items():
-            yield from ((f"variant.{variant}.{method}", [method], name) for name in found)
+            for name, value in found.items():
+                inner = value if isinstance(value, dict) else {name: value}  # of a stream
+                yield from ((f"variant.{variant}.{method}", [method], n) for n in inner)
     for stream, found in tables()["stream"].items():
-        yield from ((f"stream.{stream}", METHODS, name) for name in found if name != "like")
+        yield from ((f"stream.{stream}", METHODS, name) for name in found if name not in ("like", "variant"))
+    for method, found in tables()["method"].items():
+        yield from ((f"method.{method}", [method], name) for name in found)
     for stream, methods in tables()["cell"].items():
         for method, found in methods.items():
             for name, value in found.items():
@@ -294,8 +330,9 @@ def test_every_key_of_the_presets_is_a_setting_of_its_method():
 
 def test_every_table_of_the_presets_names_a_known_variant_stream_method_and_buffer():
     found = tables()
-    assert set(found) == {"variant", "stream", "cell"}
-    assert set(found["variant"]) == {"official", "paper"}
+    assert set(found) == {"variant", "stream", "method", "cell"}
+    assert set(found["method"]) <= set(METHODS)
+    assert set(found["variant"]) == {"official", "paper", "plus"}
     assert set(found["stream"]) <= {*STREAMS, "default"}  # a stream may have none
     assert set(found["cell"]) <= set(found["stream"])
     assert {table.get("like", "default") for table in found["stream"].values()} <= set(found["stream"])

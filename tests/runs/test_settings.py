@@ -78,7 +78,7 @@ def test_values_are_converted_to_the_settings_type(name, given, value):
         ("dropout", "first", "one of last, all, none"),
         ("dropout", True, "one of last, all, none"),
         ("threshold", ["k"], "one of k, k-1"),
-        ("offer", None, "one of every_epoch, first_epoch"),
+        ("offer", None, "one of every_epoch, first_epoch, last_epoch"),
         ("active", [], r"a number or a list such as \[0\.9, 0\.8\]"),
         ("active", [0.9, "x"], r"a number or a list such as \[0\.9, 0\.8\]"),
         ("active", [0.9, True], r"a number or a list such as \[0\.9, 0\.8\]"),

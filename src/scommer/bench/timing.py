@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from scommer.runs import presets
 from scommer.streams import Stream, class_il
 
 COHORTS = (1, 2, 4, 8)  # numbers of learners in one process
+OFFICIAL = "official"
 WARMUP = 6  # calls before timing, in which libraries choose their kernels and graphs are captured
 
 
@@ -64,10 +65,11 @@ class Setup:
     network: str
     device: torch.device
     precision: Precision
+    variant: str = OFFICIAL
 
     def resolved(self) -> tuple[Method, Training]:
-        """Return the method and training settings of S-CIFAR10, as published."""
-        return presets.resolve("s-cifar10", self.method, 200, "official", {"network": self.network, "epochs": 10**6})
+        """Return the method and training settings of S-CIFAR10."""
+        return presets.resolve("s-cifar10", self.method, 200, self.variant, {"network": self.network, "epochs": 10**6})
 
     def learner(self, seed: int = 0, capture: bool = False) -> Learner:
         """Create a learner."""
@@ -89,33 +91,39 @@ def bench(
     steps: int = 30,
     cohorts: tuple[int, ...] = COHORTS,
     switches: bool = False,
+    variant: str = OFFICIAL,
 ) -> Bench:
     """Time steps on random images: eager; on a GPU also captured and compiled; and several learners side by side.
 
-    With `switches`, also time a step on a GPU without each of its optimisations in turn.
+    With `switches`, also time a step on a GPU without each of its optimisations in turn. Beside another variant, the
+    published one is timed too, in turn with it.
     """
     device = torch.device(device)
     gpu = device.type == "cuda"
     tested = 10_000 if gpu else 100
-    setup = Setup(random_stream(classes, size, tested), method, network, device, precision)
+    setup = Setup(random_stream(classes, size, tested), method, network, device, precision, variant)
     with computing_on(device, precision):
         start_s = _startup_seconds(setup)
         timings = []
         if gpu:
-            timings.append(_time_learners(setup, 1, steps, "eager"))
+            timings += _time_learners([setup], 1, steps, "eager")
             with without("compiling"):
-                timings.append(_time_learners(setup, 1, steps, "captured"))
+                timings += _time_learners([setup], 1, steps, "captured")
             for switch in SWITCHES if switches else ():
                 if switch != "compiling":  # timed above, as "captured"
                     with without(switch):
-                        timings.append(_time_learners(setup, 1, steps, f"without {SWITCHES[switch]}"))
+                        timings += _time_learners([setup], 1, steps, f"without {SWITCHES[switch]}")
         how = "compiled" if gpu else "eager"
-        one, floor_ms, bare_ms = _time_one(setup, steps, how)
-        timings += [one, *(_time_learners(setup, n, steps, how) for n in cohorts if n != 1)]
+        setups = [setup] if variant == OFFICIAL else [setup, replace(setup, variant=OFFICIAL)]
+        one, floor_ms, bare_ms = _time_one(setups, steps, how)
+        timings += one
+        for n in cohorts:
+            timings += _time_learners(setups, n, steps, how) if n != 1 else []
         learner = setup.learner()
         views, score_s = _scoring_seconds(learner)
+    what = method if variant == OFFICIAL else f"{method}, {variant}"
     return Bench(
-        method, network, learner.training.batch, timings, floor_ms, bare_ms,
+        what, network, learner.training.batch, timings, floor_ms, bare_ms,
         start_s=start_s, score_s=score_s, tested=tested, views=views,
         device={**device_facts(device), "precision": precision},
         versions=provenance.versions(), code=provenance.code_identity(),
@@ -160,21 +168,26 @@ def _scoring_seconds(learner: Learner) -> tuple[int, float]:
     return len(learner.scores), times[-1]
 
 
-def _time_learners(setup: Setup, n: int, steps: int, how: str) -> Timing:
-    work, mib = _steps(setup, n, how)
-    (ms,) = _median_ms([work], steps, setup.device)
-    return _timing(setup, n, how, ms / n, mib)
+def _time_learners(setups: Sequence[Setup], n: int, steps: int, how: str) -> list[Timing]:
+    """Time n learners of each setup, in turn."""
+    works, mib = zip(*(_steps(setup, n, how) for setup in setups), strict=True)
+    ms = _median_ms(works, steps, setups[0].device)
+    return _timings(setups, ms, mib, n, how)
 
 
-def _time_one(setup: Setup, steps: int, how: str) -> tuple[Timing, float, float]:
-    """Time one learner, the convolutions and the networks of its step: in turn, because a machine's speed drifts."""
-    work, mib = _steps(setup, 1, how)
-    learner = setup.learner()
+def _time_one(setups: Sequence[Setup], steps: int, how: str) -> tuple[list[Timing], float, float]:
+    """Time one learner of each setup, the convolutions of the first one's step, and its networks.
+
+    All of them in turn, because a machine's speed drifts.
+    """
+    device = setups[0].device
+    works, mib = zip(*(_steps(setup, 1, how) for setup in setups), strict=True)
+    learner = setups[0].learner()
     with _nondeterministic_cudnn():  # the fastest kernels, for a floor that is as low as possible
-        floor = _warmed_up(as_graph(convolutions(learner), setup.device))
-    bare = _warmed_up(as_graph(networks_alone(learner), setup.device))
-    ms, floor_ms, bare_ms = _median_ms([work, floor, bare], steps, setup.device)
-    return _timing(setup, 1, how, ms, mib), floor_ms, bare_ms
+        floor = _warmed_up(as_graph(convolutions(learner), device))
+    bare = _warmed_up(as_graph(networks_alone(learner), device))
+    *ms, floor_ms, bare_ms = _median_ms([*works, floor, bare], steps, device)
+    return _timings(setups, ms, mib, 1, how), floor_ms, bare_ms
 
 
 def _steps(setup: Setup, n: int, how: str) -> tuple[Callable[[], None], float | None]:
@@ -194,9 +207,15 @@ def _steps(setup: Setup, n: int, how: str) -> tuple[Callable[[], None], float | 
     return _warmed_up(work), torch.cuda.max_memory_allocated(setup.device) / 2**20 if gpu else None
 
 
-def _timing(setup: Setup, n: int, how: str, ms: float, mib: float | None) -> Timing:
-    what = f"{how}, {n} learners side by side" if n > 1 else f"{how}, one learner"
-    return Timing(what, ms, setup.resolved()[1].batch / ms * 1000, mib)
+def _timings(
+    setups: Sequence[Setup], times: Sequence[float], mib: Sequence[float | None], n: int, how: str
+) -> list[Timing]:
+    """Return the timings of a step of one of n learners, from the times that all n took."""
+    what, made = f"{how}, {n} learners side by side" if n > 1 else f"{how}, one learner", []
+    for setup, ms, used in zip(setups, times, mib, strict=True):
+        named = f"{setup.variant}: {what}" if len(setups) > 1 else what
+        made.append(Timing(named, ms / n, setup.resolved()[1].batch * n / ms * 1000, used))
+    return made
 
 
 def _warmed_up(work: Callable[[], None]) -> Callable[[], None]:

@@ -11,8 +11,12 @@ from scommer.errors import UsageError, check_name
 
 def bench(
     method: Annotated[str, typer.Option("--method", "-m", help="Method to time.")] = "scommer",
+    variant: Annotated[
+        str, typer.Option("--variant", help="A variant of SCoMMER; another than official is timed in turn with it.")
+    ] = "official",
     network: Annotated[
-        str | None, typer.Option("--network", help="resnet18, small or mlp (default: resnet18 on a GPU, else small).")
+        str | None,
+        typer.Option("--network", help="resnet18, small, mlp or linear (default: resnet18 on a GPU, else small)."),
     ] = None,
     classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Number of steps to time for each row.")] = 50,
@@ -34,8 +38,10 @@ def bench(
     from scommer.bench.timing import COHORTS, bench as measure
     from scommer.device import choose_device, choose_precision
     from scommer.methods import METHODS
+    from scommer.runs import presets
 
     check_name("method", method, METHODS)
+    check_name("variant", variant, presets.presets()["variant"])
     where = choose_device(device)
     chosen_precision = choose_precision(precision, where)
     chosen = network or ("resnet18" if where.type == "cuda" else "small")
@@ -44,12 +50,12 @@ def bench(
         raise UsageError("--cohorts 0 is invalid: expected 1 or more learners side by side")
     measured = measure(
         method, network=chosen, classes=classes, device=where, precision=chosen_precision,
-        steps=steps, cohorts=sizes, switches=switches,
+        steps=steps, cohorts=sizes, switches=switches, variant=variant,
     )  # fmt: skip
     if as_json:
         print(json.dumps(asdict(measured), indent=1))
         return
-    title = f"{method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {chosen_precision}"
+    title = f"{measured.method}, {chosen}, batch {measured.batch}, {measured.device['name']}, {chosen_precision}"
     rows = []
     for t in measured.timings:
         bases = (measured.bare_ms, measured.floor_ms)  # an MLP has no convolutions

@@ -20,10 +20,10 @@ class Augment:
         std: Sequence[float],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        channels: int | None = None,  # a single one may be a row of features, with a value for each
     ) -> None:
         self.pad, self.flip, self.dtype = pad, flip, dtype
-        self.mean = torch.tensor(mean, device=device)[:, None, None]
-        self.std = torch.tensor(std, device=device)[:, None, None]
+        self.mean, self.std = (_for_images(values, channels).to(device) for values in (mean, std))
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment and normalise raw images [B, C, H, W]."""
@@ -35,6 +35,12 @@ class Augment:
     def normalise(self, images: Tensor) -> Tensor:
         """Normalise raw images without augmenting them, as for testing."""
         return _normalise(images, self.mean, self.std, self.dtype)
+
+
+def _for_images(values: Sequence[float], channels: int | None) -> Tensor:
+    """Return values that broadcast over images: one for each channel, or for each feature of a row."""
+    t = torch.tensor(values)
+    return t if channels == 1 and len(t) > 1 else t[:, None, None]
 
 
 @compiled

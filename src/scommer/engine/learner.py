@@ -16,6 +16,7 @@ from scommer.errors import RunError, UsageError
 from scommer.gpu.capture import Step, captured
 from scommer.gpu.side_stream import SideStream, record_event
 from scommer.methods import Batch, MemoryFactory, Method, TaskImages, View
+from scommer.methods.base import concatenate
 from scommer.methods.training import Training
 from scommer.streams import Stream
 
@@ -48,10 +49,11 @@ class Learner:
         self.device, self.precision = torch.device(device), precision
         half = torch.bfloat16 if precision == "bf16" else None
         data = stream.data
-        _check_channels(training, data.image_shape[0])
+        _check_statistics(training, data.image_shape)
         self.augment = Augment(
-            training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32
-        )
+            training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32,
+            data.image_shape[0],
+        )  # fmt: skip
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
         self.augment_generator = randomness.generator(seed, "augment", self.device)
@@ -94,7 +96,8 @@ class Learner:
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
-            while self.epoch < self.training.epochs:
+            self.memories.task_steps.fill_(max(self.epochs * self.batches, self.training.min_steps))
+            while self.epoch < self.epochs:
                 if self.batch == 0:
                     self._begin_epoch()
                 while self.batch < self.batches:
@@ -113,6 +116,15 @@ class Learner:
         return min(self.training.batch, len(self.phases[min(self.task, len(self.phases) - 1)]))
 
     @property
+    def epochs(self) -> int:
+        """Epochs of this task (of the last task once all are learned)."""
+        return self.epochs_of(min(self.task, len(self.phases) - 1))
+
+    def epochs_of(self, task: int) -> int:
+        """Return the epochs of any task."""
+        return self.training.passes(len(self.phases[task]))
+
+    @property
     def batches(self) -> int:
         """Steps per epoch of this task."""
         return self.steps_per_epoch(self.task)
@@ -124,7 +136,7 @@ class Learner:
     @property
     def place(self) -> tuple[int, int]:
         """The current task and epoch, counted from 1."""
-        return min(self.task + 1, len(self.phases)), min(self.epoch + 1, self.training.epochs)
+        return min(self.task + 1, len(self.phases)), min(self.epoch + 1, self.epochs)
 
     @property
     def tasks_learned(self) -> int:
@@ -134,11 +146,11 @@ class Learner:
     @property
     def steps(self) -> tuple[int, int]:
         """Steps done, and the total."""
-        each = [self.steps_per_epoch(t) for t in range(len(self.phases))]
-        done = sum(each[: self.task]) * self.training.epochs
+        each = [self.epochs_of(t) * self.steps_per_epoch(t) for t in range(len(self.phases))]
+        done = sum(each[: self.task])
         if self.task < len(each):
-            done += self.epoch * each[self.task] + self.batch
-        return done, sum(each) * self.training.epochs
+            done += self.epoch * self.batches + self.batch
+        return done, sum(each)
 
     def _begin_epoch(self) -> None:
         phase = self.phases[self.task]
@@ -146,7 +158,7 @@ class Learner:
 
     def _next_step(self) -> None:
         index = self.order[self.batch * self.batch_size : (self.batch + 1) * self.batch_size]
-        offer = self.training.offer == "every_epoch" or self.epoch == 0
+        offer = self.training.offers(self.epoch, self.epochs)
         self.run_step(index, self._recallable(), offer)
         self.offered += len(index) if offer else 0
         self.batch += 1
@@ -165,21 +177,29 @@ class Learner:
         """Take one step of Algorithm 1: a function of tensors, with no host read and no branch on data."""
         memories, method = self.memories, self.method
         raw, y = self.images[index], self.labels[index]
-        task = Batch(self.augment(raw, self.augment_generator), y)
+        task = self._filled(Batch(self.augment(raw, self.augment_generator), y), replay)
         recalled = tuple(self._recall(replay) for _ in range(method.draws if replay else 0))
         ready = record_event(self.device)
-        recalled = tuple(batch._replace(ready=ready) for batch in recalled)
+        task, *later = (batch._replace(ready=ready) for batch in (task, *recalled))
+        recalled = tuple(later)
         outcome = method.loss(memories, task, recalled)
         with self.side.run():
             method.observe(memories, task, outcome)
             if memories.episodic is not None and offer:
-                memories.episodic.remember(x=raw, y=y, **method.extra_fields(outcome))
+                extra = {name: rows[: len(y)] for name, rows in method.extra_fields(outcome).items()}
+                memories.episodic.remember(x=raw, y=y, **extra)
             self.loss.add_(outcome.loss.detach())
-        memories.working.backward(outcome.loss)
-        method.adjust_gradient(memories, recalled, self.training.lr)
-        memories.working.update(self.training.lr)
+        if method.descends:
+            memories.working.backward(outcome.loss)
+            method.adjust_gradient(memories, recalled, self.training.lr)
+            memories.working.update(self.training.lr)
         self.side.join()
         method.after_step(memories, task, outcome)
+
+    def _filled(self, task: Batch, recallable: int) -> Batch:
+        """Return the batch, filled up with recalled images if it is small: a few images alone make a poor gradient."""
+        missing = min(self.training.batch - len(task.y), recallable) if self.training.fill else 0
+        return Batch(*concatenate(task, self._recall(missing))) if missing > 0 else task
 
     def _recall(self, n: int) -> Batch:
         assert self.memories.episodic is not None
@@ -202,7 +222,7 @@ class Learner:
     def divergence(self) -> str | None:
         """Return a warning if the last epoch's loss is far above that of guessing."""
         guessing = np.log(max(2, self.stream.data.num_classes))
-        if self.curve[-1] <= DIVERGED * guessing:
+        if not self.method.descends or self.curve[-1] <= DIVERGED * guessing:
             return None
         return (
             f"training diverges: the last epoch's mean loss is {self.curve[-1]:.1f}, that of guessing {guessing:.1f}; "
@@ -248,13 +268,20 @@ class Learner:
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
             yield self.augment(torch.cat([a, b]), augmenting)
 
+    def release(self) -> None:
+        """Free the images and what was captured as soon as nobody refers to this learner: it cannot learn any more."""
+        del self.run_step  # refers to the learner itself
+
     def generators(self) -> dict[str, torch.Generator]:
         """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
 
 
-def _check_channels(training: Training, channels: int) -> None:
+def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:
+    channels, height, width = image_shape
+    row = channels == height == 1
+    expected, what = (width, "rows have {} features") if row else (channels, "images have {} channels")
     for name in ("mean", "std"):
         n = len(getattr(training, name))
-        if n not in (1, channels):
-            raise UsageError(f"{name} has {n} values, but the images have {channels} channels: give 1 or {channels}")
+        if n not in (1, expected):
+            raise UsageError(f"{name} has {n} values, but the {what.format(expected)}: give 1 or {expected}")

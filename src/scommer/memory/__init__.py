@@ -1,7 +1,8 @@
 """The memory systems: working, episodic and long-term."""
 
+from scommer.memory.balanced import BalancedMemory
 from scommer.memory.episodic import EpisodicMemory
 from scommer.memory.long_term import LongTermMemory
 from scommer.memory.working import WorkingMemory
 
-__all__ = ["EpisodicMemory", "LongTermMemory", "WorkingMemory"]
+__all__ = ["BalancedMemory", "EpisodicMemory", "LongTermMemory", "WorkingMemory"]

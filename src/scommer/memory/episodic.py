@@ -29,14 +29,21 @@ class EpisodicMemory:
 
     def remember(self, **batch: Tensor) -> None:
         """Offer a batch. After n examples in all, each of them is kept with probability capacity / n."""
-        if batch.keys() != self.fields.keys():
-            raise UsageError(f"expected the fields {', '.join(self.fields)}, but got {', '.join(batch)}")
+        self.check_fields(batch)
         n = len(next(iter(batch.values())))
         u = torch.rand(n, generator=self.generator, device=self.seen.device, dtype=torch.float64)
-        slot = _slots(self.seen, u, self.capacity)
+        self.write(_slots(self.seen, u, self.capacity), batch)
+        self.seen.add_(n)
+
+    def check_fields(self, batch: Mapping[str, Tensor]) -> None:
+        """Refuse a batch with other fields."""
+        if batch.keys() != self.fields.keys():
+            raise UsageError(f"expected the fields {', '.join(self.fields)}, but got {', '.join(batch)}")
+
+    def write(self, slot: Tensor, batch: Mapping[str, Tensor]) -> None:
+        """Write each example into its slot."""
         for name, rows in batch.items():
             self.fields[name].index_copy_(0, slot, rows.to(self.fields[name].dtype))
-        self.seen.add_(n)
 
     def recall(self, n: int) -> dict[str, Tensor]:
         """Draw n examples without replacement. The caller makes sure that at least n were offered."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from scommer.gpu.compiling import compiled
 from scommer.gpu.side_stream import Event, SideStream
 from scommer.memory.working import WorkingMemory
-from scommer.nn.layers import BatchNorm
+from scommer.nn.layers import BatchNorm, Parts
 from scommer.nn.weights import Weights
 
 Statistics = Literal["replay", "working", "recalibrated"]
@@ -39,13 +39,13 @@ class LongTermMemory:
         self.step = torch.zeros((), dtype=torch.float32, device=self.weights.theta.device)
 
     @torch.no_grad()
-    def retrieve(self, x: Tensor, after: Event | None = None) -> Tensor:
+    def retrieve(self, x: Tensor, after: Event | None = None, parts: Parts = None) -> Tensor:
         """Return the structural knowledge of replayed examples, f(x_m; θ_s).
 
         A GPU runs it on a side stream once the event `after` is reached, so that it overlaps with later work.
         """
         with self.side.run(x, after=after):
-            logits: Tensor = self.network(x).logits
+            logits: Tensor = self.network(x, None, parts).logits
         self.side.join(logits)
         return logits
 
@@ -58,14 +58,14 @@ class LongTermMemory:
         return logits
 
     @torch.no_grad()
-    def copy_from(self, working: WorkingMemory) -> None:
-        """Copy the weights and running statistics of working memory."""
-        self.weights.theta.copy_(working.weights.theta)
+    def copy_from(self, other: "WorkingMemory | LongTermMemory") -> None:
+        """Copy the weights and running statistics of another memory."""
+        self.weights.theta.copy_(other.weights.theta)
         self.weights.sync_half()
-        self.weights.statistics.copy_(working.weights.statistics)
+        self.weights.statistics.copy_(other.weights.statistics)
 
     @torch.no_grad()
-    def consolidate(self, working: WorkingMemory, r: float, alpha: float, ramp: bool) -> None:
+    def consolidate(self, working: WorkingMemory, r: float, alpha: float | Tensor, ramp: bool) -> None:
         """θ_s ← α θ_s + (1 - α) θ_w if r > a ~ U(0, 1) (Eq. 3).
 
         With `ramp`, the decay is min(1 - 1/(step + 1), α), with steps counted from 1. For r = 1 this is the plain
@@ -105,7 +105,7 @@ class LongTermMemory:
 
 
 @compiled
-def _update_weight(step: Tensor, a: Tensor, r: float, alpha: float, ramp: bool) -> Tensor:
+def _update_weight(step: Tensor, a: Tensor, r: float, alpha: float | Tensor, ramp: bool) -> Tensor:
     """Return the weight of θ_w in an update: 1 - α if r > a, else 0."""
-    decay = (1 - 1 / (step + 1)).clamp(max=alpha) if ramp else torch.full_like(step, alpha)
+    decay = (1 - 1 / (step + 1)).clamp(max=alpha) if ramp else torch.zeros_like(step) + alpha
     return torch.where(a < r, 1 - decay, 0.0)

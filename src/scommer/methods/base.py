@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from scommer import randomness
 from scommer.gpu.side_stream import Event
-from scommer.memory import EpisodicMemory, LongTermMemory, WorkingMemory
+from scommer.memory import BalancedMemory, EpisodicMemory, LongTermMemory, WorkingMemory
 from scommer.methods.training import Training
 from scommer.nn import networks
 
@@ -29,6 +29,7 @@ class Outcome(NamedTuple):
     loss: Tensor
     logits: Tensor
     fired: list[Tensor]
+    features: Tensor | None = None  # the input of the network's head, if the method needs it
 
 
 class View(NamedTuple):
@@ -68,7 +69,8 @@ class Memories:
     """The state of a learner. Everything that training changes is a tensor in here, changed in place.
 
     `parts` and `state` belong to the method: objects that hold tensors, and tensors by name. All of it is saved,
-    resumed, moved between devices, and widened when classes are added.
+    resumed, moved between devices, and widened when classes are added. `task_steps` is for a step to read: the number
+    of steps of the current task, which the learner sets when a task begins or is resumed.
     """
 
     working: WorkingMemory
@@ -76,6 +78,7 @@ class Memories:
     long_term: dict[str, LongTermMemory] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     state: dict[str, Tensor] = field(default_factory=dict)
+    task_steps: Tensor = field(default_factory=lambda: torch.ones(()))
 
     def _all_parts(self) -> dict[str, Part]:
         episodic: dict[str, Part] = {} if self.episodic is None else {"episodic": self.episodic}
@@ -113,7 +116,8 @@ class MemoryFactory:
 
     def memories(self, method: "Method") -> Memories:
         """Return a method's initial state."""
-        return method.memories(replace(self, network=method.network_settings()))
+        made = method.memories(replace(self, network=method.network_settings()))
+        return replace(made, task_steps=torch.ones((), device=self.device))
 
     def working(self) -> WorkingMemory:
         """Return working memory with a new network."""
@@ -128,7 +132,8 @@ class MemoryFactory:
     def episodic(self, **extra: Tensor) -> EpisodicMemory:
         """Return an empty memory of raw images, labels and extra fields; `extra` holds an example of each field."""
         example = {"x": self.image, "y": torch.zeros((), dtype=torch.int64), **extra}
-        return EpisodicMemory(self.buffer, example, self.generator("episodic"))
+        kind = BalancedMemory if self.training.balanced else EpisodicMemory
+        return kind(self.buffer, example, self.generator("episodic"))
 
     def long_term(self, working: WorkingMemory, role: str) -> LongTermMemory:
         """Return a memory that averages working memory's weights; `role` names its generator."""
@@ -155,6 +160,7 @@ class Method:
     draws: ClassVar[int] = 0  # independent replay batches per step
     passes: ClassVar[int] = 1  # times that working memory processes each of them
     joint: ClassVar[bool] = False  # learns all tasks at once
+    descends: ClassVar[bool] = True  # learns by gradient descent; otherwise its hooks set the weights
 
     # --- before training
 

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from scommer.errors import within
 from scommer.gpu.compiling import compiled
+from scommer.gpu.side_stream import record_event
 from scommer.memory.long_term import STATISTICS, Statistics, fitted_decay
 from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View, concatenate
+from scommer.methods.plus import class_shares, distance
 from scommer.methods.training import Training
 from scommer.nn.sparse_coding import Coding, SparseCode
 
@@ -21,6 +24,10 @@ class SCoMMER(Coding, Method):
     """Sparse codes, replay, and a long-term memory that teaches working memory.
 
     Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
+
+    The variant `plus` adds three things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with the share π_c of each class in
+    what is learned from; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α that
+    averages over the same part of every task, 1 - α = 1 / (r · horizon · steps of the task).
     """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval
@@ -29,15 +36,19 @@ class SCoMMER(Coding, Method):
     r: float = 0.5  # r, probability of consolidating working memory in a step
     alpha: float = 0.999  # α, decay of long-term memory
     ramp: bool = True  # decay with min(1 - 1/(step + 1), α)
+    horizon: float = 0.0  # part of a task's steps to average over, which sets α; 0: α as given
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
     answer: Literal["long_term", "working"] = "long_term"  # the memory used for inference
+    balance: float = 0.0  # τ, strength of the correction for each class's share of what is learned from
+    teach: float = 0.0  # λ, weight of the teacher's logits of earlier classes on the task's images
+    teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory, or as it was when the last task ended
 
     label: ClassVar[str] = "SCoMMER"
     colour: ClassVar[str] = "#D55E00"
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup")
+        within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup", "horizon", "balance", "teach")
         within(self, 0, 1, "r", "alpha", "active")
 
     @property
@@ -56,25 +67,58 @@ class SCoMMER(Coding, Method):
     def memories(self, factory: MemoryFactory) -> Memories:
         working = factory.working()
         slow = {"long_term": factory.long_term(working, "coin")} if self.long_term else {}
+        if slow and self.teach and self.teacher == "snapshot":
+            slow["snapshot"] = factory.long_term(working, "coin")
         code = SparseCode(self, working.units, factory.classes, factory.generator("code"))
-        return Memories(working, factory.episodic(), slow, parts={"code": code})
+        counts = ("current", "earlier") if self.balance or self.teach else ()  # of labels, of this task and before
+        state = {name: factory.zeros(factory.classes) for name in counts}
+        return Memories(working, factory.episodic(), slow, parts={"code": code}, state=state)
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         x, y = concatenate(*recalled, task)
+        both = Batch(x, y, ready=record_event(x.device) if self.teach else None)
         n = len(y) - len(task.y)  # x_m comes first
         apart = n > 0 and not self.joint_batch
         keep = _code(memories).dropout_masks(y, exempt=0 if self.replay_dropout else n)
         z, fired = memories.working(x, keep, parts=(n, len(task.y)) if apart else None)
+        z_s, taught = self._retrieve(memories, both, task, *recalled)
+        loss = _eq_4(z, y, z_s, n, apart, self.gamma, self._log_shares(memories, task, n))
+        if taught is not None:
+            state = memories.state
+            loss = loss + _teach(z[n:], taught, state["earlier"], state["current"], self.teach)
+        return Outcome(loss, z[n:], [f[n:] for f in fired])
+
+    def _retrieve(
+        self, memories: Memories, both: Batch, task: Batch, recalled: Batch | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return long-term memory's answers to recalled images, and the teacher's to the task's, if they are needed."""
         slow = memories.long_term.get("long_term")
-        z_s = slow.retrieve(recalled[0].x, recalled[0].ready) if slow and n else None
-        return Outcome(_eq_4(z, y, z_s, n, apart, self.gamma), z[n:], [f[n:] for f in fired])
+        if slow is None or recalled is None:
+            return None, None
+        if self.teach and self.teacher == "long_term":
+            sizes = (len(recalled.y), len(task.y))
+            z_s, taught = slow.retrieve(both.x, both.ready, sizes).split(sizes)
+            return z_s, taught
+        z_s = slow.retrieve(recalled.x, recalled.ready)
+        return z_s, memories.long_term["snapshot"].retrieve(task.x, task.ready) if self.teach else None
+
+    def _log_shares(self, memories: Memories, task: Batch, recalled: int) -> Tensor | None:
+        """Return τ log π, or None without the correction."""
+        episodic = memories.episodic
+        if not self.balance or episodic is None:
+            return None
+        remembered = episodic.fields["y"][: episodic.capacity]
+        return _log_shares(remembered, episodic.seen, memories.state["current"], task.y, recalled > 0, self.balance)
 
     def observe(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
         _code(memories).count(outcome.fired, task.y)
+        if "current" in memories.state:
+            memories.state["current"].index_add_(0, task.y, torch.ones_like(task.y, dtype=torch.float32))
 
     def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
-        for memory in memories.long_term.values():
-            memory.consolidate(memories.working, self.r, self.alpha, self.ramp)
+        if self.long_term:
+            alpha = _decay(memories.task_steps, self.r, self.horizon) if self.horizon else self.alpha
+            memories.long_term["long_term"].consolidate(memories.working, self.r, alpha, self.ramp)
 
     def after_epoch(self, memories: Memories, epoch: int) -> None:
         if epoch > self.warmup:
@@ -84,12 +128,17 @@ class SCoMMER(Coding, Method):
         _code(memories).refresh_heterogeneous()
         if self.refresh_at_task_end:
             _code(memories).refresh_semantic()
+        if "current" in memories.state:
+            memories.state["earlier"].add_(memories.state["current"])
+            memories.state["current"].zero_()
+        if "snapshot" in memories.long_term:
+            memories.long_term["snapshot"].copy_from(memories.long_term["long_term"])
 
     def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
         views = [View("working", memories.working, memories.working.weights.statistics)]
-        for name, memory in memories.long_term.items():
+        if memory := memories.long_term.get("long_term"):
             for choice in sorted(STATISTICS, key=lambda c: c != self.statistics):  # the chosen one first
-                label = name if choice == self.statistics else f"{name}/{choice}"
+                label = "long_term" if choice == self.statistics else f"long_term/{choice}"
                 views.append(View(label, memory, memory.statistics(choice, memories.working, calibration)))
         return views
 
@@ -106,7 +155,23 @@ def _code(memories: Memories) -> SparseCode:
 
 
 @compiled
-def _eq_4(z: Tensor, y: Tensor, z_s: Tensor | None, n: int, apart: bool, gamma: float) -> Tensor:
-    z_m, z_t = z.split((n, len(z) - n))
-    loss = cross_entropy(z_m, y[:n]) + cross_entropy(z_t, y[n:]) if apart else cross_entropy(z, y)
-    return loss if z_s is None else loss + gamma * mse_loss(z_m, z_s)
+def _eq_4(z: Tensor, y: Tensor, z_s: Tensor | None, n: int, apart: bool, gamma: float, shift: Tensor | None) -> Tensor:
+    logits = z if shift is None else z + shift
+    loss = cross_entropy(logits[:n], y[:n]) + cross_entropy(logits[n:], y[n:]) if apart else cross_entropy(logits, y)
+    return loss if z_s is None else loss + gamma * mse_loss(z[:n], z_s)
+
+
+@compiled
+def _log_shares(remembered: Tensor, held: Tensor, current: Tensor, y: Tensor, replay: bool, balance: float) -> Tensor:
+    return balance * class_shares(remembered, held, current, y, replay).log()
+
+
+@compiled
+def _teach(z: Tensor, taught: Tensor, earlier: Tensor, current: Tensor, weight: float) -> Tensor:
+    return weight * distance(z, taught, (earlier > 0) & (current == 0))
+
+
+@compiled
+def _decay(steps: Tensor, r: float, horizon: float) -> Tensor:
+    """Return the α that averages over this part of a task: r (1 - α) = 1 / (horizon · steps)."""
+    return (1 - 1 / (r * horizon * steps)).clamp(min=0)

@@ -76,22 +76,24 @@ class BatchNorm(nn.Module):
         keep: Tensor | None = None,  # dropout mask
         return_fired: bool = False,  # also return which units fired
     ) -> LayerOutput:
-        parts = parts if parts and self.training else (len(x),)
-        if self.training and any(n * x[0, 0].numel() <= 1 for n in parts):
+        parts = parts if self.training else None
+        if self.training and any(n * x[0, 0].numel() <= 1 for n in parts or (len(x),)):
             raise UsageError(
                 "batch norm needs more than one value of each filter, but got a single image with maps of one pixel: "
                 "raise batch, replay or buffer"
             )
-        if has_kernels(x) and (self.training or not torch.is_grad_enabled()) and len(parts) <= MAX_KERNEL_PARTS:
+        if has_kernels(x) and (self.training or not torch.is_grad_enabled()) and len(parts or ()) <= MAX_KERNEL_PARTS:
             from scommer.gpu import kernels
 
             rank = activation.threshold_rank(x.shape[1]) if activation else 0
-            plan = kernels.NormPlan(parts, self.eps, self.momentum, activation is not None, rank, return_fired)
+            plan = kernels.NormPlan(
+                parts or (len(x),), self.eps, self.momentum, activation is not None, rank, return_fired
+            )
             fused_norm = kernels.fused_norm if self.training else kernels.fused_norm_eval
             return LayerOutput(*fused_norm(
                 x, self.weight, self.bias, self.running_mean, self.running_var, plan, residual, keep
             ))  # fmt: skip
-        y = self._normalise(x) if len(parts) == 1 else torch.cat([self._normalise(part) for part in x.split(parts)])
+        y = torch.cat([self._normalise(part) for part in x.split(parts)]) if parts else self._normalise(x)
         y = y if residual is None else y + residual
         y = activation(y, keep) if activation else y
         return LayerOutput(y, y, y.sum((2, 3)) > 0 if return_fired else None)

@@ -1,4 +1,4 @@
-"""The paper's ResNet-18 and an MLP, sparse or dense, of any width, depth and number of stages."""
+"""The paper's ResNet-18 and an MLP, sparse or dense, of any width, depth and number of stages; a linear classifier."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -137,6 +137,19 @@ class MLP(nn.Module):
         return NetworkOutput(self.head(x), fired)
 
 
+class LinearClassifier(nn.Module):
+    """A head on flattened images, without hidden units."""
+
+    units: tuple[int, ...] = ()
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.head = Linear(inputs, classes)
+
+    def forward(self, x: Tensor, keep: Keep = None, parts: Parts = None) -> NetworkOutput:
+        return NetworkOutput(self.head(x.flatten(1).to(self.head.weight.dtype)), [])
+
+
 def activations(units: Sequence[int], active: float | Sequence[float] | None, threshold: Threshold) -> list[Activation]:
     """Return the activation of each stage: k-WTA and ReLU, or ReLU alone if `active` is None."""
     if active is None:
@@ -171,6 +184,12 @@ def _mlp(image_shape: tuple[int, int, int], classes: int, depth: int, activate: 
     return MLP(math.prod(image_shape), classes, **settings)
 
 
+def _linear(image_shape: tuple[int, int, int], classes: int, active: Any, **settings: Any) -> nn.Module:
+    if active is not None:
+        raise UsageError("the network linear has no hidden units to be sparse: choose another network, such as mlp")
+    return LinearClassifier(math.prod(image_shape), classes)
+
+
 NETWORKS: Registry[Architecture] = Registry(
     "scommer.networks",
     "an Architecture",
@@ -179,6 +198,7 @@ NETWORKS: Registry[Architecture] = Registry(
         "resnet18": Architecture(_resnet, width=64, depth=2, stages=4),
         "small": Architecture(_resnet, width=16, depth=1, stages=2),
         "mlp": Architecture(_mlp, width=256, depth=1, stages=2),
+        "linear": Architecture(_linear, width=1, depth=1, stages=1),
     },
 )
 

@@ -28,9 +28,17 @@ def k_wta(x: Tensor, ratio: float, threshold: Threshold = "k") -> Tensor:
         return x
     precise = torch.promote_types(x.dtype, torch.float32)  # half precision would cause ties
     score = x.abs().flatten(2).sum(2, dtype=precise) if x.dim() > 2 else x.abs()  # [B, N]
-    limit = score.topk(rank, dim=1).values[:, -1:]
+    limit = _at_rank(score.detach(), rank)
     wins = (score > limit).to(x.dtype)
     return x * wins.reshape(wins.shape + (1,) * (x.dim() - 2))
+
+
+def _at_rank(score: Tensor, rank: int) -> Tensor:
+    """Return the score of this rank in each row, as a column."""
+    # On a CPU kthvalue is ten times faster. A GPU has no deterministic version of it, and ONNX has none.
+    if score.device.type == "cpu" and not torch.compiler.is_exporting():
+        return score.kthvalue(score.shape[1] - rank + 1, dim=1, keepdim=True).values
+    return score.topk(rank, dim=1).values[:, -1:]
 
 
 def threshold_rank(ratio: float, units: int, threshold: Threshold = "k") -> int:

@@ -1,6 +1,5 @@
 """Run the experiments that a table of the paper lacks; stop and resume as often as needed."""
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,7 +13,7 @@ from scommer.methods import METHODS
 from scommer.paper import tables
 from scommer.runs.experiment import Experiment, prepare
 from scommer.runs.options import RunOptions
-from scommer.runs.record import find, load_all
+from scommer.runs.record import find, load_all, load_progress
 from scommer.runs.runner import TimeUp, run_together
 from scommer.runs.settings import written
 from scommer.streams import Stream
@@ -64,7 +63,7 @@ def wanted(
             made.append(Wanted(e, done, 0, 0))
             continue
         t = plan.training
-        steps = sum(t.epochs * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
+        steps = sum(t.passes(len(phase)) * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
         made.append(Wanted(e, done, steps, 0 if done else steps - _steps_saved(results / plan.name)))
     return made
 
@@ -104,8 +103,8 @@ def _buffer(experiment: Experiment) -> str:
 def _steps_saved(folder: Path) -> int:
     """Return how many steps of an unfinished run are saved."""
     try:
-        return int(json.loads((folder / "progress.json").read_text())["saved"])
-    except (OSError, ValueError, LookupError, TypeError):  # nothing saved, or damaged
+        return load_progress(folder).saved
+    except UsageError:  # nothing saved, or damaged
         return 0
 
 

@@ -10,17 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from scommer import streams
+from scommer.data.dataset import is_row
 from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs import presets
-from scommer.runs.settings import as_dict
+from scommer.runs.settings import as_dict, setting_types
 from scommer.streams import Stream
 
 FITTED = ("network", "mean", "std")  # of every method, if a stream has no presets
+ADDED = {  # settings that early records lack: with these values, which are what was done then, a run keeps its name
+    "balanced": False, "horizon": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term", "min_steps": 0,
+    "fill": False,
+}  # fmt: skip
 MIN_STD = 1e-3  # the smallest standard deviation that images are divided by
+CONSTANT = 1e-6  # relative deviation up to which a feature is constant but for rounding
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Experiment:
     method: str = "scommer"
     buffer: int = 200
     seed: int = 0
-    variant: str = "official"
+    variant: str = ""  # empty: `plus` for your own data, `official` for streams with presets
     validation: float = 0.0  # fraction of the training images to score on, instead of the test images
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,6 +52,8 @@ class Experiment:
             raise UsageError(f"method is a {type(self.method).__name__}: give a name in `scommer list`")
         if not isinstance(self.settings, Mapping):
             raise UsageError(f"settings are a {type(self.settings).__name__}: give a dictionary, such as {{'lr': 0.1}}")
+        if not self.variant:
+            object.__setattr__(self, "variant", presets.usual_variant(self._preset_name))
         for name in ("buffer", "seed"):
             value = getattr(self, name)
             if not isinstance(value, Integral):
@@ -56,6 +65,10 @@ class Experiment:
             raise UsageError(f"validation = {self.validation!r} is invalid: expected a number") from None
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed = {self.seed} is invalid: expected 0 or more")
+
+    @property
+    def _preset_name(self) -> str:
+        return self.stream if isinstance(self.stream, str) else presets.DEFAULT
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,8 @@ class Plan:
     def identity(self) -> str:
         """What tells this run from others, as JSON: experiment, settings, stream, and the classes of an own stream."""
         classes = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
-        return json.dumps([self.facts, self.settings, self.stream.fingerprint, *classes], sort_keys=True)
+        settings = {name: v for name, v in self.settings.items() if name not in ADDED or v != ADDED[name]}
+        return json.dumps([self.facts, settings, self.stream.fingerprint, *classes], sort_keys=True)
 
     @property
     def name(self) -> str:
@@ -96,6 +110,12 @@ class Plan:
         stream = re.sub(r"[^\w.+-]+", "_", f["stream"]).strip(".-") or "stream"
         parts = [stream, f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
         return "-".join([*map(str, parts), sha256(self.identity.encode()).hexdigest()[:6]])
+
+
+def as_learned(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of an early version with those that it did not have, as they were then."""
+    names = {*setting_types(lookup("method", method, METHODS)), *setting_types(Training)}
+    return {**{name: value for name, value in ADDED.items() if name in names}, **settings}
 
 
 def prepare(
@@ -113,6 +133,8 @@ def prepare(
     if not plan.fitted:
         return plan
     fitted = _fitted_settings(stream, method, training)
+    if "epochs" in e.settings:
+        fitted["min_steps"] = 0  # as many epochs as the user said
     method, training = check(replace(e, settings={**fitted, **e.settings}))
     return Plan(e, stream, method, training, as_dict(method, training))
 
@@ -121,8 +143,7 @@ def check(e: Experiment) -> tuple[Method, Training]:
     """Return the method and its training, as far as they are known without data; refuse what is invalid."""
     if lookup("method", e.method, METHODS).draws and e.buffer < 1:
         raise UsageError(f"a buffer of {e.buffer} holds nothing to replay: give at least 1 (or --method sgd)")
-    name = e.stream if isinstance(e.stream, str) else presets.DEFAULT
-    return presets.resolve(name, e.method, e.buffer, e.variant, e.settings)
+    return presets.resolve(e._preset_name, e.method, e.buffer, e.variant, e.settings)
 
 
 def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[str, float], Stream] | None) -> Stream:
@@ -141,11 +162,22 @@ def _fitted_settings(stream: Stream, method: Method, training: Training) -> dict
     """Return settings for a stream without presets: from its images, their number and the epochs."""
     images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # a sample is enough
     x = images.float() / 255 if images.dtype == torch.uint8 else images
-    several = x.numel() > x.shape[1]  # values per channel: a single one has no deviation
-    std = x.std((0, 2, 3), correction=int(several)).clamp(min=MIN_STD)
     steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # per task
     height, width = images.shape[2:]
     network = "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18"
-    mean = [round(v, 4) for v in x.mean((0, 2, 3)).tolist()]
-    fitted = zip(FITTED, (network, mean, [round(v, 4) for v in std.tolist()]), strict=True)
-    return dict(fitted) | method.fitted_settings(training, steps)
+    mean, std = _feature_statistics(x) if is_row(x) else _channel_statistics(x)
+    return dict(zip(FITTED, (network, mean, std), strict=True)) | method.fitted_settings(training, steps)
+
+
+def _channel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
+    several = x.numel() > x.shape[1]  # values per channel: a single one has no deviation
+    std = x.std((0, 2, 3), correction=int(several)).clamp(min=MIN_STD)
+    return [round(v, 4) for v in x.mean((0, 2, 3)).tolist()], [round(v, 4) for v in std.tolist()]
+
+
+def _feature_statistics(x: Tensor) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation of each feature; a constant one is only centred."""
+    rows = x.flatten(1).double()
+    mean, std = rows.mean(0), rows.std(0, correction=0)
+    std = torch.where(std > CONSTANT * mean.abs().clamp(min=1e-30), std, 1.0)
+    return [float(f"{v:.6g}") for v in mean.tolist()], [float(f"{v:.6g}") for v in std.tolist()]

@@ -55,10 +55,26 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 def preset(stream: str, method: str, buffer: int, variant: str = "official") -> dict[str, Any]:
     """Return the settings that the presets give for a cell."""
     tables = presets()
-    found = dict(lookup("variant", variant, tables["variant"]).get(method, {}))
+    changes: dict[str, Any] = lookup("variant", variant, tables["variant"]).get(method, {})
+    found: dict[str, Any] = {}
     for name in _lineage(stream):
-        found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k != "like"}
-    return found | _cell_preset(stream, method, buffer)
+        found |= {k: v for k, v in tables["stream"].get(name, {}).items() if k not in ("like", "variant")}
+    found |= _method_preset(method) | _cell_preset(stream, method, buffer)
+    for table in (changes, *(changes.get(name, {}) for name in _lineage(stream))):
+        found |= {k: v for k, v in table.items() if not isinstance(v, dict)}
+    return found
+
+
+def usual_variant(stream: str) -> str:
+    """Return the variant that a stream is learned with if none is chosen."""
+    found: str = presets()["stream"].get(_lineage(stream)[-1], {}).get("variant", "official")
+    return found
+
+
+def _method_preset(method: str) -> dict[str, Any]:
+    """Return the settings of a method that are the same for every stream."""
+    found: dict[str, Any] = presets()["method"].get(method, {})
+    return found
 
 
 def _cell_preset(stream: str, method: str, buffer: int) -> dict[str, Any]:
@@ -104,7 +120,7 @@ def resolve(
     """Return a method and its training, with the settings of the presets and then the overrides."""
     kinds: list[type] = [lookup("method", method, METHODS), Training]
     types_of = {name: (kind, hint) for kind in kinds for name, hint in setting_types(kind).items()}
-    for name in {**_cell_preset(stream, method, buffer), **overrides}:
+    for name in {**_method_preset(method), **_cell_preset(stream, method, buffer), **overrides}:
         check_name(f"setting of {method}", name, types_of)
     given = {**preset(stream, method, buffer, variant), **overrides}
     chosen: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}

@@ -36,13 +36,14 @@ def parse(assignment: str) -> tuple[str, Any]:
     name, sign, text = assignment.partition("=")
     if not sign or not name.strip():
         raise UsageError(f"'{assignment}' is not a setting: write name=value, for example r=0.1")
-    text = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)  # TOML does not allow .5
-    if text.strip() in ("True", "False"):
-        text = text.lower()
+    toml = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)  # TOML does not allow .5
+    if toml.strip() in ("True", "False"):
+        toml = toml.lower()
     try:
-        return name.strip(), tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return name.strip(), text.strip()
+        (value,) = tomllib.loads(f"value = {toml}").values()
+    except (ValueError, RecursionError):  # also for more digits, brackets or lines than a value has
+        value = text.strip()
+    return name.strip(), value
 
 
 def coerce(name: str, value: Any, hint: Any) -> Any:
@@ -56,7 +57,7 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
 
 def _as(value: Any, hint: Any) -> Any:
     """Return the value as this type, or None if it has another."""
-    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    number = not isinstance(value, bool) and isinstance(value, Real) and _finite(value)
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) else None
     if get_origin(hint) is tuple:
@@ -67,6 +68,14 @@ def _as(value: Any, hint: Any) -> Any:
     if hint is int:
         return int(value) if number and value == int(value) else None
     return value if isinstance(value, hint) else None
+
+
+def _finite(value: Any) -> bool:
+    """Return whether a float can hold a number."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of more than 300 digits
+        return False
 
 
 def _describe(hint: Any) -> str:

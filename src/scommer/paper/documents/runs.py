@@ -9,7 +9,7 @@ import numpy as np
 
 from scommer.analysis.comparison import Difference
 from scommer.analysis.measures import code_correlation, code_similarity, last_stage, learned_code, recency_bias
-from scommer.analysis.selection import changed
+from scommer.analysis.selection import changed, settings_of
 from scommer.errors import UsageError
 from scommer.runs.record import Record
 
@@ -85,7 +85,7 @@ class Runs:
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of the runs."""
-        return self._one("settings", (r.settings for r in self.records))
+        return self._one("settings", (settings_of(r) for r in self.records))
 
     @property
     def validation(self) -> float:
