@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scommer.analysis.selection import load_records
-    from scommer.data import Dataset, from_arrays, from_folder
+    from scommer.data import Dataset, from_arrays, from_folder, read_images
     from scommer.lifelong.classifier import LifelongClassifier
     from scommer.runs.experiment import Experiment
     from scommer.runs.record import Record
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "Task", "class_il", "from_arrays",
-    "from_folder", "gcil", "load_records", "load_trained", "run",
+    "from_folder", "gcil", "load_records", "load_trained", "read_images", "run",
 ]  # fmt: skip
 
 _HOMES = {
-    "Dataset": "data", "from_arrays": "data", "from_folder": "data",
+    "Dataset": "data", "from_arrays": "data", "from_folder": "data", "read_images": "data",
     "Stream": "streams", "Task": "streams", "class_il": "streams", "gcil": "streams",
     "Experiment": "runs.experiment", "Record": "runs.record", "run": "runs.runner", "load_trained": "runs.trained",
     "load_records": "analysis.selection", "LifelongClassifier": "lifelong",

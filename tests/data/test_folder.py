@@ -81,9 +81,20 @@ def test_modes_are_converted(tmp_path: Path) -> None:
     assert read_images([tmp_path / "rgba.png"], 4)[0, 0, 0].tolist() == [255, 255, 255, 9]
 
 
+def test_a_size_is_a_height_and_a_width(tmp_path: Path) -> None:
+    halves = np.zeros((8, 12, 3), np.uint8)
+    halves[:, 6:] = 200  # the right half
+    Image.fromarray(halves).save(tmp_path / "halves.png")
+    (found,) = read_images([tmp_path / "halves.png"], 3, (4, 6))
+    assert found.shape == (4, 6, 3)
+    assert (found[:, 0].max(), found[:, -1].min()) == (0, 200)
+
+
 def test_16_bit_and_transparent_images_keep_their_look(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 64).reshape(8, 8).astype(np.uint8)
     Image.fromarray(ramp.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    assert np.array_equal(read_images([tmp_path / "deep.png"], 1)[0, :, :, 0], ramp)
+    Image.fromarray(ramp.astype(np.uint16) * 256 + 7).save(tmp_path / "deep.png")  # the lower 8 bits do not count
     assert np.array_equal(read_images([tmp_path / "deep.png"], 1)[0, :, :, 0], ramp)
     drawn = np.zeros((4, 4, 4), np.uint8)
     drawn[1:3, 1:3, 3] = 255  # black on transparent

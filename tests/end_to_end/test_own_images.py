@@ -56,6 +56,18 @@ def test_a_folder_is_learned_and_new_images_are_classified(digits: Path, tmp_pat
     assert "did you mean 'long_term'" in capsys.readouterr().err
 
 
+def test_a_share_of_a_folder_can_be_held_out(digits: Path, tmp_path: Path) -> None:
+    learn = ("run", digits, "--method", "sgd", "--epochs", 1, "--set", "width=4", "--device", "cpu")
+    images = []
+    for share in (0.0, 0.25):
+        assert exit_code(*learn, "--validation", share, "--out", tmp_path / str(share)) == 0
+        (folder,) = (tmp_path / str(share)).iterdir()
+        record = json.loads((folder / "record.json").read_text())
+        assert record["experiment"]["validation"] == share
+        images.append(sum(record["stream"]["images"]))
+    assert images[1] == pytest.approx(0.75 * images[0], abs=4)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_a_classifier_file_classifies_images_too(dtype: type, digits: Path, tmp_path: Path, capsys: Capture) -> None:
     files = sorted(digits.rglob("*.png"))

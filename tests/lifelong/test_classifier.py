@@ -157,7 +157,7 @@ def test_a_task_that_diverges_to_nan_leaves_no_trace(stream: Stream) -> None:
 
 def test_a_diverging_loss_is_a_warning(stream: Stream) -> None:
     images, labels = tasks(stream)[0]
-    model = LifelongClassifier(10, seed=1, settings={**SETTINGS, "gamma": 100.0}, device="cpu")
+    model = LifelongClassifier(10, seed=1, variant="official", settings={**SETTINGS, "gamma": 100.0}, device="cpu")
     with pytest.warns(RunWarning, match=r"diverges.* \d\d+"):
         model.partial_fit(images, labels)
     assert model.history_[-1]["loss"] > 5 * np.log(10)
@@ -207,7 +207,7 @@ def test_probabilities_follow_the_sorted_classes(stream: Stream) -> None:
 def test_predicting_before_learning_raises_not_fitted_error(stream: Stream) -> None:
     model = LifelongClassifier(10)
     assert not hasattr(model, "settings_")
-    with pytest.raises(NotFittedError, match="call partial_fit first"):
+    with pytest.raises(NotFittedError, match="call fit or partial_fit first"):
         model.predict(tasks(stream)[0][0])
 
 

@@ -16,7 +16,7 @@ from scommer.errors import UsageError
 from scommer.methods import METHODS, Batch, Memories, MemoryFactory, Method, Outcome, TaskImages
 
 EPOCHS = 2
-OPTIONS = SETTINGS | {"epochs": EPOCHS, "drop_last": False}  # so that every image counts
+OPTIONS = SETTINGS | {"epochs": EPOCHS, "drop_last": False, "fill": False}  # so that every image counts, once
 
 
 class ClassTables:

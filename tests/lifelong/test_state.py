@@ -103,5 +103,7 @@ def test_true_is_not_the_class_1(labels: Any) -> None:
     model = LifelongClassifier(2, "er", buffer=5, settings={"epochs": 1}, device="cpu")
     with pytest.raises(UsageError, match="label True is not one of the 2 classes"):
         model.partial_fit(np.eye(2, 8, dtype=np.float32), labels)
-    with pytest.raises(UsageError, match="invalid classes"):
-        LifelongClassifier(labels)
+    apart = LifelongClassifier(labels, "er", buffer=5, settings={"epochs": 1}, device="cpu")
+    assert apart.partial_fit(np.eye(2, 8, dtype=np.float32), labels).classes_.tolist() == [False, True]
+    with pytest.raises(UsageError, match="label 1 is not one of the 2 classes"):
+        apart.partial_fit(np.eye(2, 8, dtype=np.float32), [1, 0])

@@ -24,7 +24,9 @@ def predict(
     trained: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run with weights, or a file written by LifelongClassifier.save.", show_default=False
+            metavar="MODEL",
+            help="A classifier (of `scommer learn` or LifelongClassifier.save), or the folder of a run with weights.",
+            show_default=False,
         ),
     ],
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of image files.", show_default=False)],
@@ -41,6 +43,7 @@ def predict(
 
     For example:
 
+    - `scommer learn model.safetensors photos --size 32`, then `scommer predict model.safetensors new.jpg more/`
     - `scommer run photos --size 32 --save-weights`, then `scommer predict runs/photos-… new.jpg more/`
     """
     import numpy as np
@@ -52,7 +55,7 @@ def predict(
     if channels not in MODES:
         raise UsageError(f"{trained} was trained on images of {channels} channels, which image files do not have")
     if height == 1:
-        raise UsageError(f"{trained} was trained on vectors, not on images: use it in Python")
+        raise UsageError(f"{trained} was trained on rows of features, not on images: use it in Python")
     bad = 0
     for start in range(0, len(files), CHUNK):
         read = []

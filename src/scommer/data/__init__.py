@@ -8,11 +8,11 @@ from pathlib import Path
 from scommer.data.cifar import load_cifar
 from scommer.data.dataset import Dataset, from_arrays
 from scommer.data.digits import load_digits
-from scommer.data.folder import from_folder
+from scommer.data.folder import from_folder, read_images
 from scommer.errors import lookup
 from scommer.files import expand_user
 
-__all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "from_folder", "load"]
+__all__ = ["DATASETS", "Dataset", "data_root", "from_arrays", "from_folder", "load", "read_images"]
 
 DATASETS: dict[str, Callable[[Path], Dataset]] = {
     "digits": lambda root: load_digits(),

@@ -116,6 +116,11 @@ def as_nchw(images: Array, what: str = "images", layout: Layout = "auto") -> NDA
     return array
 
 
+def is_row(images: Tensor) -> bool:
+    """Return whether images [N, C, H, W] are rows of features [N, 1, 1, D]."""
+    return images.shape[1] == images.shape[2] == 1
+
+
 def _channels_last(shape: tuple[int, ...], what: str, layout: str) -> bool:
     if layout in ("NHWC", "NCHW"):
         return layout == "NHWC"
@@ -175,8 +180,10 @@ def _check_same_form(x: NDArray[Any], y: NDArray[np.int64], test_x: NDArray[Any]
 
 def _choose_test_images(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
     """Return a mask of test images, drawn from each class; the image of a class with a single one is not drawn."""
-    if not 0 < fraction < 1:
-        raise UsageError(f"test_fraction is {fraction}: give a number between 0 and 1, for example 0.2")
+    if not 0 <= fraction < 1:
+        raise UsageError(f"test_fraction is {fraction}: give a number from 0 to below 1, for example 0.2")
+    if not fraction:
+        return np.zeros(len(labels), dtype=np.bool_)
     generator = np.random.default_rng(seed)
     mask = np.zeros(len(labels), dtype=np.bool_)
     for label in np.unique(labels):

@@ -6,16 +6,18 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from scommer.errors import RunError, UsageError
+from scommer.files import disk_error
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in total if the server says so
 
@@ -56,19 +58,28 @@ SOURCES = {
 def fetch(source: Source, root: Path, *, progress: Progress | None = None) -> Path:
     """Return the folder of `source` below `root`; download and unpack it if it does not exist."""
     folder = root / source.folder
+    part = root / f"{source.archive}.part"
     if folder.is_dir():  # complete: it is created by a rename
+        _remove_leftovers(folder, part)
         return folder
     if folder.exists():
         raise UsageError(f"{folder} is not a folder: move it, or give another folder with --data")
-    part = root / f"{source.archive}.part"
     with _disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         if not (part.is_file() and md5_of(part) == source.md5):
             _download(source, part, progress or (lambda done, total: None))
             _check_md5(part, source)
         _unpack(part, source, folder)
-        part.unlink()
+    _remove_leftovers(folder, part)
     return folder
+
+
+def _remove_leftovers(folder: Path, part: Path) -> None:
+    """Remove what nobody needs once the folder is complete, also what a killed process left."""
+    with suppress(OSError):
+        part.unlink(missing_ok=True)
+        for left in folder.parent.glob(f".{folder.name}-*"):
+            rmtree(left, ignore_errors=True)
 
 
 def md5_of(path: Path) -> str:
@@ -143,9 +154,10 @@ def _disk_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(
+        raise disk_error(
             f"cannot write below {root} ({error.strerror or error}): "
-            "free some space, change the permissions, or give another folder with --data or SCOMMER_DATA"
+            "free some space, change the permissions, or give another folder with --data or SCOMMER_DATA",
+            error,
         ) from error
 
 
@@ -161,7 +173,8 @@ def _check_md5(part: Path, source: Source) -> None:
 
 def _unpack(part: Path, source: Source, folder: Path) -> None:
     """Unpack to a temporary folder and rename it, so that an interruption never leaves an incomplete `folder`."""
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+    temporary_folder = TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True)
+    with temporary_folder as temporary:
         try:
             with tarfile.open(part, "r:gz") as archive:
                 members = archive.getmembers()

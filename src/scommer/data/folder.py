@@ -52,9 +52,7 @@ def from_folder(
     files, labels, skipped = _labelled_files(train, classes)
     test_files, test_labels, also_skipped = _labelled_files(test, classes) if test else ([], [], [])
     _warn_of_skipped(skipped + also_skipped)
-    if stray := _stray_images({folder, train, test or train}):
-        message = f"skipped {_count(stray, 'image')} outside the class folders: {_first(stray)}"
-        warnings.warn(message, RunWarning, stacklevel=2)
+    _warn_of_stray({folder, train, test or train})
     images = read_images([*files, *test_files], None, size)
     n = len(files)
     test_part = (images[n:], np.array(test_labels)) if test else (None, None)
@@ -80,13 +78,28 @@ def image_files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
+def class_files(folder: Path | str) -> tuple[list[Path], list[str]]:
+    """Return the image files below `folder/CLASS/…`, and the class of each."""
+    folder = expand_user(folder)
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}: give one that contains a folder of images for each class")
+    classes = [path.name for path in _subfolders(folder)]
+    if not classes:
+        raise UsageError(f"{folder} contains no folders: give the parent folder of the class folders")
+    files, labels, skipped = _labelled_files(folder, classes)
+    _warn_of_skipped(skipped)
+    _warn_of_stray({folder})
+    return files, [classes[label] for label in labels]
+
+
 def read_images(
-    files: Sequence[Path], channels: int | None, size: int | tuple[int, int] | None = None
+    files: Sequence[Path | str], channels: int | None = None, size: int | tuple[int, int] | None = None
 ) -> NDArray[np.uint8]:
     """Return the images as [N, H, W, C], resized to `size` if given: one number, or height and width.
 
-    Without `channels` they are grey if all files are, else RGB.
+    They are cropped to the centre where the shape differs. Without `channels` they are grey if all files are, else RGB.
     """
+    paths = [expand_user(path) for path in files]
     if size is not None and not isinstance(size, tuple):
         if not hasattr(size, "__index__"):
             raise UsageError(f"size is {size!r}: give a whole number of pixels")
@@ -96,7 +109,7 @@ def read_images(
     if size:
         _check_memory(len(files), size)
     images, broken = [], {}
-    for path in files:
+    for path in paths:
         try:
             images.append(_read(path, MODES[channels] if channels else None, size))
         except UsageError as e:  # reported together below
@@ -108,7 +121,7 @@ def read_images(
         raise UsageError(f"cannot read {len(broken)} of {len(files)} images: replace or remove {named}")
     most = max(image.shape[2] for image in images)
     images = [image.repeat(most // image.shape[2], axis=2) for image in images]  # grey ones among RGB
-    for path, image in zip(files, images, strict=True):
+    for path, image in zip(paths, images, strict=True):
         if image.shape != images[0].shape:
             (h, w), (h0, w0) = image.shape[:2], images[0].shape[:2]
             raise UsageError(
@@ -138,7 +151,13 @@ def _read(path: Path, mode: str | None, size: tuple[int, int] | None) -> NDArray
         raise _unreadable(path, e) from e
     if size:
         image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC)
-    array = np.asarray(image, np.uint8)
+    return as_array(image, mode)
+
+
+def as_array(image: Image.Image, mode: str | None = None) -> NDArray[np.uint8]:
+    """Return an image of Pillow as [H, W, C], grey or RGB as it is, or in this mode."""
+    mode = mode or ("L" if image.mode in GREY_MODES else "RGB")
+    array = np.asarray(_convert(image, mode), np.uint8)
     return array[..., None] if mode == "L" else array
 
 
@@ -195,10 +214,12 @@ def _labelled_files(folder: Path, classes: Sequence[str]) -> tuple[list[Path], l
     return files, labels, skipped
 
 
-def _stray_images(folders: Iterable[Path]) -> list[Path]:
-    """Return images directly in these folders: they belong to no class."""
+def _warn_of_stray(folders: Iterable[Path]) -> None:
+    """Name images directly in these folders: they belong to no class."""
     files = (path for f in folders for path in f.iterdir() if path.is_file() and not path.name.startswith("."))
-    return sorted(path for path in files if path.suffix.lower() in SUFFIXES)
+    if stray := sorted(path for path in files if path.suffix.lower() in SUFFIXES):
+        message = f"skipped {_count(stray, 'image')} outside the class folders: {_first(stray)}"
+        warnings.warn(message, RunWarning, stacklevel=3)
 
 
 def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:

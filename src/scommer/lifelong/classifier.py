@@ -1,6 +1,6 @@
-"""A classifier that learns new labelled images whenever they arrive, without the earlier ones."""
+"""A classifier that learns new labelled data whenever it arrives, without the earlier data."""
 
-import gc
+import copy
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,19 +14,25 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+from torch import nn
 
-from scommer.data.dataset import Array, Layout
+from scommer.data.dataset import Layout, as_nchw
 from scommer.device import choose_device, choose_precision, computing_on
 from scommer.errors import UsageError
-from scommer.files import expand_user
-from scommer.lifelong import learning
-from scommer.lifelong.labels import Label, Labels, encode_labels, extend_classes, parse_classes
-from scommer.lifelong.state import ClassifierState, load_state, save_state
+from scommer.files import expand_user, write_output
+from scommer.lifelong import forgetting, learning
+from scommer.lifelong.exporting import to_onnx
+from scommer.lifelong.inputs import Features, Inputs, read_inputs
+from scommer.lifelong.labels import Label, Labels, extend_classes, parse_classes, plain_labels, with_new_labels
+from scommer.lifelong.state import ClassifierState, load_state, must_fit, save_state
 from scommer.lifelong.widening import widen
 from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment, check
 from scommer.runs.progress import Watch
+
+NESTED = "settings__"  # as scikit-learn names a parameter of a parameter
 
 
 class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]
@@ -36,47 +42,64 @@ class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]
 class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns one task with each `partial_fit`, and remembers the earlier ones.
 
-    With the same settings it learns exactly what `run` learns from the same tasks.
+    It takes rows of features [N, D], images [N, H, W] or [N, H, W, C], a list of images of Pillow, or, with
+    `features`, anything that a frozen network turns into rows: a module, which receives images [N, C, H, W] with
+    values from 0 to 1, or a function, which receives a slice of what was given. Only its output is remembered.
 
-    `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; `add_classes` adds more later.
-    Settings that you leave out are fitted to the first task and then stay: network, mean and std to its images, and
-    some of the method's own to the number of steps. Give them if the first task is not typical. An epoch skips images
-    that do not fill a batch, unless `drop_last` is off. `history_` describes each task learned; `settings_` are the
-    settings in use.
+    `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; without them, classes are added
+    as they appear. `method` is `slda` for rows and `scommer` for images unless you choose. Settings that you leave out
+    are fitted to the first task and then stay: network, mean and std, and some of the method's own. Give them if the
+    first task is not typical. `history_` describes each task learned; `settings_` are the settings in use;
+    `remembered_` is what episodic memory holds.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
     >>> images = images.reshape(-1, 8, 8) / 16
-    >>> model = LifelongClassifier(10, buffer=30, settings={"epochs": 5})
+    >>> model = LifelongClassifier(buffer=30, settings={"epochs": 5})
     >>> for some in (labels < 5, labels >= 5):
     ...     model = model.partial_fit(images[some], labels[some])
     >>> bool(model.score(images, labels) > 0.5)
     True
     """
 
+    _state: ClassifierState | None = None
+
     def __init__(
         self,
-        classes: int | Sequence[Label],
-        method: str = "scommer",
+        classes: int | Sequence[Label] | None = None,
+        method: str | None = None,
         buffer: int = 200,
         seed: int = 0,
-        variant: str = "official",
+        variant: str | None = None,
         settings: Mapping[str, Any] | None = None,
         device: str | None = None,
         precision: str | None = None,
+        features: Features | None = None,
     ) -> None:
         self.classes, self.method, self.buffer, self.seed = classes, method, buffer, seed
         self.variant, self.settings, self.device, self.precision = variant, settings, device, precision
-        self._check_params()  # before the user has prepared any images
+        self.features = features
+        self._check_params()  # before the user has prepared any data
         choose_precision(precision, choose_device(device))
-        self._state: ClassifierState | None = None
-        self._lock = threading.Lock()
+
+    # --- as an estimator of scikit-learn
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's parameters and, if `deep`, each of `settings` as `settings__NAME`."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        settings = self.settings if deep and isinstance(self.settings, Mapping) else {}
+        return {**params, **{f"{NESTED}{name}": value for name, value in settings.items()}}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the constructor, and single settings as `settings__NAME`."""
+        nested = {k.removeprefix(NESTED): params.pop(k) for k in list(params) if k.startswith(NESTED)}
+        super().set_params(**params)
+        if nested:
+            self.settings = {**(self.settings or {}), **nested}
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_lock": None}  # a lock cannot be copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_lock": threading.Lock()})
+        return {k: v for k, v in super().__getstate__().items() if k != "_guard"}  # a lock cannot be copied
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._state is not None
@@ -84,11 +107,15 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels that may occur, sorted as everywhere in scikit-learn: the columns of `predict_proba`."""
-        return np.sort(self._state.classes if self._state else np.array(parse_classes(self.classes)))
+        if self._state:
+            return np.sort(self._state.classes)
+        if self.classes is None:
+            raise AttributeError("classes_ is not known before something was learned")
+        return np.sort(np.array(parse_classes(self.classes)))
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """For each task: number of images, their value range, classes, loss of the last epoch, and times."""
+        """For each task: number of inputs, their value range, classes, loss of the last epoch, and times."""
         return [dict(task) for task in self._state.history] if self._state else []
 
     @property
@@ -97,43 +124,66 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return dict(self._learned_state().settings)
 
     @property
+    def method_(self) -> str:
+        """The method in use."""
+        return self._learned_state().method
+
+    @property
     def form_(self) -> tuple[str, tuple[int, ...]]:
-        """The dtype and shape (channels, height, width) of the images."""
-        return self._learned_state().input_form
+        """The dtype and shape of an input: (channels, height, width), or (1, 1, D) for rows."""
+        form = self._learned_state().form
+        return form.dtype, form.shape
+
+    @property
+    def remembered_(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What episodic memory holds: rows [N, D] or images [N, C, H, W], and their labels. A saved file has them."""
+        state = self._learned_state()
+        x, labels = forgetting.remembered(state)
+        return (x[:, 0, 0] if state.form.is_row else x), labels
 
     def _learned_state(self) -> ClassifierState:
         if self._state is None:
-            raise NotLearned("this classifier has not learned anything yet: call partial_fit first")
+            raise NotLearned("this classifier has not learned anything yet: call fit or partial_fit first")
         return self._state
 
     def _check_params(self) -> dict[str, Any]:
         """Return the constructor's parameters that determine what is learned, checked, as plain values."""
-        classes, settings = parse_classes(self.classes), {} if self.settings is None else self.settings
-        experiment = Experiment(presets.DEFAULT, self.method, self.buffer, self.seed, self.variant, settings=settings)
+        classes, settings = self.classes, {} if self.settings is None else self.settings
+        if classes is not None:
+            listed = parse_classes(classes)
+            classes = len(listed) if isinstance(classes, Integral) else listed
+        # Without a method, settings are checked as SCoMMER's now, and as those of the method in use when it is known.
+        method = "scommer" if self.method is None else self.method
+        experiment = Experiment(presets.DEFAULT, method, self.buffer, self.seed, self.variant or "", settings=settings)
         check(experiment)
-        if METHODS[self.method].joint:
+        if METHODS[method].joint:
             raise UsageError(f"{self.method} learns all tasks at once: use `run`, or choose another method")
         return {
-            "classes": len(classes) if isinstance(self.classes, Integral) else classes,
-            "method": experiment.method, "buffer": experiment.buffer, "seed": experiment.seed,
-            "variant": experiment.variant,
+            "classes": classes, "method": self.method, "buffer": experiment.buffer, "seed": experiment.seed,
+            "variant": self.variant,
             "settings": json.loads(json.dumps(dict(settings), default=lambda value: value.tolist())),
         }  # fmt: skip
 
     # --- learning
 
     def partial_fit(
-        self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None
+        self,
+        X: Any,
+        y: Labels,
+        classes: Sequence[Label] | None = None,
+        *,
+        layout: Layout = "auto",
+        watch: Watch | None = None,
     ) -> Self:
-        """Learn these images as one task.
+        """Learn these rows or images as one task; `classes` lists all that may occur so far, as in scikit-learn.
 
         If learning fails or is interrupted, the classifier stays as it was before.
         """
-        return self._learn(images, labels, layout, watch, start_over=False)
+        return self._learn(X, y, classes, layout, watch, start_over=False)
 
-    def fit(self, images: Array, labels: Labels, *, layout: Layout = "auto", watch: Watch | None = None) -> Self:
-        """Learn these images as the first task, and forget everything learned before."""
-        return self._learn(images, labels, layout, watch, start_over=True)
+    def fit(self, X: Any, y: Labels, *, layout: Layout = "auto", watch: Watch | None = None) -> Self:
+        """Learn these rows or images as the first task, and forget everything learned before."""
+        return self._learn(X, y, None, layout, watch, start_over=True)
 
     def add_classes(self, classes: int | Sequence[Label]) -> Self:
         """Add classes, given by their labels, or by their number if the classes are numbered.
@@ -142,20 +192,44 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._locked():
             params = self._check_unchanged(self._state)
+            if params["classes"] is None:
+                raise UsageError("classes are added as they appear: call partial_fit with the new labels")
             params["classes"] = extend_classes(params["classes"], classes)
             if self._state:
-                self._state = widen(self._state, params, choose_device(self.device))
+                with must_fit():
+                    labels = parse_classes(params["classes"])
+                    self._state = widen(self._state, params, labels, choose_device(self.device))
             self.classes = params["classes"]
+        return self
+
+    def forget(self, *, classes: Sequence[Label] | None = None, where: Any = None) -> Self:
+        """Forget whole classes, or the inputs of `remembered_` that the mask `where` marks.
+
+        Their remembered inputs are gone, from a saved file too. A class that is forgotten also loses its row of the
+        last layer, its mean and its counts, and has probability 0 until it is learned again. The other weights, which
+        all classes share, stay as they are.
+        """
+        if (classes is None) == (where is None):
+            raise UsageError("forget takes `classes` or `where`: give one of them")
+        with self._locked(), must_fit():
+            state = self._learned_state()
+            if where is not None:
+                self._state = forgetting.forget_inputs(state, np.asarray(where))
+            else:
+                listed = [classes] if isinstance(classes, str | Integral) else list(classes or ())
+                gone = plain_labels(listed, len(listed))
+                self._state = forgetting.forget_classes(state, gone, choose_device(self.device))
         return self
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
+        lock = self.__dict__.setdefault("_guard", threading.Lock())
+        if not lock.acquire(blocking=False):
             raise UsageError("this classifier is already learning in another thread: wait until it has finished")
         try:
             yield
         finally:
-            self._lock.release()
+            lock.release()
 
     def _check_unchanged(self, state: ClassifierState | None) -> dict[str, Any]:
         """Return the constructor's parameters; refuse any that changed since the first task."""
@@ -166,53 +240,135 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return params
 
-    def _learn(self, images: Array, labels: Labels, layout: Layout, watch: Watch | None, start_over: bool) -> Self:
-        with self._locked():
-            try:
-                with torch.inference_mode(False), torch.enable_grad():
-                    state = None if start_over else self._state
-                    self._state = learning.learn_task(
-                        state, self._check_unchanged(state), images, labels, layout, self.device, self.precision,
-                        watch or Watch(),
-                    )  # fmt: skip
-            finally:
-                gc.collect()  # a learner and its captured step refer to each other, and hold the images
+    def _learn(
+        self,
+        given: Any,
+        labels: Any,
+        classes: Sequence[Label] | None,
+        layout: Layout,
+        watch: Watch | None,
+        start_over: bool,
+    ) -> Self:
+        with self._locked(), torch.inference_mode(False), torch.enable_grad():
+            state = None if start_over else self._state
+            params = self._check_unchanged(state)
+            checked = copy.copy(self)  # scikit-learn sets attributes while it checks
+            if state is None:
+                checked.__dict__.pop("feature_names_in_", None)
+            inputs = read_inputs(given, layout, state.form if state else None, self.features, checked)
+            y = plain_labels(labels, len(inputs.x))
+            self._state = learning.learn_task(
+                state, params, inputs, y, self._all_classes(state, y, classes), self.device, self.precision,
+                watch or Watch(),
+            )  # fmt: skip
+            self._show_features()
         return self
+
+    def _all_classes(
+        self, state: ClassifierState | None, labels: Sequence[Label], announced: Sequence[Label] | None
+    ) -> Sequence[Label]:
+        """Return the classes in the order of the network's outputs, new ones last."""
+        if self.classes is not None:
+            return parse_classes(self.classes)
+        known = state.labels if state else ()
+        if announced is None:
+            return with_new_labels(known, labels)
+        expected = parse_classes(announced, fewest=1)
+        if unknown := sorted(set(labels) - set(expected), key=str):
+            raise UsageError(
+                f"y contains {unknown[0]!r}, which is not one of `classes`: add it there, or leave them out"
+            )
+        return with_new_labels(known, expected)
+
+    def _show_features(self) -> None:
+        """Set what scikit-learn expects of an estimator that has learned rows."""
+        form = self._learned_state().form
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if form.is_row and form.features is None:
+            self.n_features_in_ = form.shape[2]
+        if form.feature_names:
+            self.feature_names_in_ = np.array(form.feature_names, object)
 
     # --- prediction
 
-    def _probabilities(self, state: ClassifierState, images: Array, layout: Layout) -> NDArray[np.float32]:
+    def _probabilities(self, given: Any, layout: Layout) -> tuple[ClassifierState, NDArray[np.float32]]:
+        state = self._learned_state()  # read once: another thread may replace it
+        inputs: Inputs = read_inputs(given, layout, state.form, self.features, self)
         device = choose_device(self.device)
         with computing_on(device, choose_precision(self.precision, device), keep_memory=False):
-            return learning.probabilities(state, images, layout)
+            return state, learning.probabilities(state, inputs)
 
-    def predict_proba(self, images: Array, *, layout: Layout = "auto") -> NDArray[np.float32]:
+    def predict_proba(self, X: Any, *, layout: Layout = "auto") -> NDArray[np.float32]:
         """Return the probability [N, C] of each class in `classes_`; 0 for classes that have not occurred yet."""
-        state = self._learned_state()
-        return self._probabilities(state, images, layout)[:, state.classes.argsort()]
+        state, p = self._probabilities(X, layout)
+        return p[:, state.classes.argsort()]
 
-    def predict(self, images: Array, *, layout: Layout = "auto") -> NDArray[Any]:
-        """Return the most likely label [N] of each image, among the classes that have occurred."""
-        state = self._learned_state()  # read once: another thread may replace it
-        labels: NDArray[Any] = state.classes[self._probabilities(state, images, layout).argmax(1)]
+    def predict_log_proba(self, X: Any, *, layout: Layout = "auto") -> NDArray[np.float32]:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            logarithm: NDArray[np.float32] = np.log(self.predict_proba(X, layout=layout))
+        return logarithm
+
+    def predict(self, X: Any, *, layout: Layout = "auto") -> NDArray[Any]:
+        """Return the most likely label [N] of each row or image, among the classes that have occurred."""
+        state, p = self._probabilities(X, layout)
+        labels: NDArray[Any] = state.classes[p.argmax(1)]
         return labels
 
-    def score(self, images: Array, labels: Labels, *, layout: Layout = "auto") -> float:
+    def score(self, X: Any, y: Labels, sample_weight: Any = None, *, layout: Layout = "auto") -> float:
         """Return the accuracy, from 0 to 1."""
-        state = self._learned_state()
-        found = self._probabilities(state, images, layout).argmax(1)
-        return float((found == encode_labels(labels, len(found), state.classes)).mean())
+        found = self.predict(X, layout=layout)
+        labels = plain_labels(y, len(found))
+        right = [a == b and type(a) is type(b) for a, b in zip(found.tolist(), labels, strict=True)]
+        return float(accuracy_score(np.ones(len(right)), right, sample_weight=sample_weight))
 
     # --- files
 
     def save(self, path: Path | str) -> None:
-        """Write everything needed to predict and to keep learning to one file, completely or not at all."""
+        """Write everything needed to predict and to keep learning to one file, completely or not at all.
+
+        The file holds the remembered inputs (`remembered_`): treat it like the data they come from.
+        """
         save_state(expand_user(path), self._learned_state())
 
+    def export(self, path: Path | str, *, example: Any = None) -> None:
+        """Write `to_onnx` to a file, completely or not at all."""
+        write_output(expand_user(path), self.to_onnx(example=example))
+
+    def to_onnx(self, *, example: Any = None) -> bytes:
+        """Return an ONNX model that turns raw rows or images into probabilities, for batches of any size.
+
+        Images have the layout [N, C, H, W]. With a module as `features`, give one of its images as `example`; the model
+        then contains the frozen network too. The classes are in its metadata, in the order of `classes_`.
+        """
+        state = self._learned_state()
+        if not isinstance(self.features, nn.Module):
+            return to_onnx(state)
+        if example is None:
+            raise UsageError("the size of images for `features` is not known: give one of them as `example`")
+        return to_onnx(state, self.features, torch.from_numpy(as_nchw(np.asarray(example)[None])))
+
     @classmethod
-    def load(cls, path: Path | str, *, device: str | None = None, precision: str | None = None) -> Self:
-        """Read a classifier from a file; device and precision are chosen as for a new one."""
-        state = load_state(expand_user(path), choose_device(device))
-        model = cls(**state.params, device=device, precision=precision)
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        device: str | None = None,
+        precision: str | None = None,
+        features: Features | None = None,
+    ) -> Self:
+        """Read a classifier from a file; device and precision are chosen as for a new one.
+
+        `features` are not in the file: give those that it learned with.
+        """
+        where = choose_device(device)
+        choose_precision(precision, where)
+        state = load_state(expand_user(path), where)
+        try:
+            model = cls(**state.params, device=device, precision=precision, features=features)
+        except (TypeError, UsageError) as e:
+            raise UsageError(f"{path} has invalid parameters ({e}): load another copy") from e
         model._state = state
+        model._show_features()
         return model

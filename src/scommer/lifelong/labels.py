@@ -6,25 +6,29 @@ from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from scommer.data.dataset import Array
 from scommer.errors import UsageError
 
-Label = int | str
+Label = int | str | bool
 Labels = Array | Sequence[Label]
 
 
-def parse_classes(given: object) -> list[Label]:
+def parse_classes(given: object, fewest: int = 2) -> list[Label]:
     """Return the class labels as plain values: those listed, or 0, 1, 2, … for a number of classes."""
     if isinstance(given, Integral):
         given = range(int(given))
     listed = _to_list(given)
     plain = [_plain(c) for c in listed] if _is_list(listed) else []
-    if {type(c) for c in plain} not in ({int}, {str}):
+    if {type(c) for c in plain} not in ({int}, {str}, {bool}):
         raise UsageError("invalid classes: give their number, a list of integers or a list of strings")
     distinct = len(set(plain))
-    if len(plain) < 2 or distinct != len(plain):
-        raise UsageError(f"{len(plain)} classes were given, {distinct} of them distinct: give at least 2, each once")
+    if len(plain) < fewest or distinct != len(plain):
+        raise UsageError(
+            f"{len(plain)} classes were given, {distinct} of them distinct: give at least {fewest}, each once"
+        )
     if np.array(plain).tolist() != plain:
         raise UsageError("NumPy cannot hold these classes: give smaller integers, or strings that end in no zero byte")
     return plain
@@ -48,20 +52,54 @@ def extend_classes(classes: object, new: object) -> int | list[Label]:
     return parse_classes([*before, *listed])
 
 
-def encode_labels(labels: Labels, length: int, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the index of each label in `classes`."""
-    listed = _to_list(labels)
-    if not _is_list(listed) or len(listed) != length:
-        given = len(listed) if _is_list(listed) else f"a value of type {type(labels).__name__}"
-        raise UsageError(f"expected {length} labels, one per image; got {given}")
-    index = {c: i for i, c in enumerate(classes.tolist())}
-    plain = [_plain(label) for label in listed]
+def with_new_labels(known: Sequence[Label], labels: Sequence[Label]) -> list[Label]:
+    """Return the known classes and, after them, those that are new, sorted."""
+    unknown = sorted(set(labels) - set(known), key=lambda label: (str(type(label)), label))
+    if kinds := {type(label) for label in (*known, *unknown)} - {type((*known, *unknown)[0])}:
+        raise UsageError(
+            f"labels are {type((*known, *unknown)[0]).__name__} and {kinds.pop().__name__}: give labels of one type"
+        )
+    return parse_classes([*known, *unknown], fewest=1)
+
+
+def plain_labels(labels: Any, length: int) -> list[Label]:
+    """Return labels as plain values, one per input."""
+    if labels is None:
+        raise UsageError("learning requires y to be passed, but the target y is None: give a label for each input")
+    if hasattr(labels, "detach"):
+        labels = labels.detach().tolist()  # also of a dtype that NumPy lacks
+    if isinstance(labels, str | float | Integral):
+        raise UsageError(f"expected {length} labels, one per input; got a value of type {type(labels).__name__}")
+    listed = isinstance(labels, list | tuple)
+    array = column_or_1d(np.array(labels, dtype=object) if listed and _mixed(labels) else np.asarray(labels), warn=True)
+    if len(array) != length:
+        raise UsageError(f"expected {length} labels, one per input; got {len(array)}")
+    plain = [_plain(label) for label in array.tolist()]
     for label in plain:
-        if isinstance(label, bool) or not isinstance(label, int | float | str) or label not in index:
+        if isinstance(label, float) and not np.isfinite(label):
+            raise UsageError(f"label {label} is not a class (NaN or infinity): correct it")
+    if any(isinstance(label, float) for label in plain):
+        check_classification_targets(np.asarray(plain, float))  # numbers such as 0.5 are no classes
+        plain = [int(label) for label in plain]
+    for label in plain:
+        if not isinstance(label, int | str | bool):
+            raise UsageError(f"label {label!r} is no class: give integers or strings")
+    return plain
+
+
+def encode_labels(labels: Sequence[Label], classes: Sequence[Label]) -> NDArray[np.int64]:
+    """Return the index of each label in `classes`."""
+    index = {(type(c), c): i for i, c in enumerate(classes)}
+    for label in labels:
+        if (type(label), label) not in index:
             raise UsageError(
                 f"label {label!r} is not one of the {len(index)} classes: correct it, or call add_classes first"
             )
-    return np.array([index[label] for label in plain], np.int64)
+    return np.array([index[type(label), label] for label in labels], np.int64)
+
+
+def _mixed(labels: Any) -> bool:
+    return len({type(label) for label in labels}) > 1  # NumPy would make strings of all
 
 
 def _to_list(given: Any) -> object:

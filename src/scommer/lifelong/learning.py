@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from torch import Tensor
 
 from scommer import provenance
 from scommer.data import Dataset
-from scommer.data.dataset import Array, Layout, as_nchw
 from scommer.device import choose_device, choose_precision, computing_on
 from scommer.engine.augment import Augment
 from scommer.engine.learner import Learner
 from scommer.engine.state import restore, state_of
 from scommer.errors import RunError, RunWarning, UsageError
-from scommer.lifelong.labels import Labels, encode_labels, parse_classes
-from scommer.lifelong.state import ClassifierState
+from scommer.lifelong.inputs import InputForm, Inputs
+from scommer.lifelong.labels import Label, encode_labels
+from scommer.lifelong.state import ClassifierState, must_fit
+from scommer.lifelong.widening import widen
+from scommer.methods import METHODS
 from scommer.runs.experiment import MIN_STD, Experiment, Plan, prepare
 from scommer.runs.progress import Watch
 from scommer.runs.recording import final_weights
@@ -27,28 +30,33 @@ from scommer.streams import Stream, Task
 
 MAX_DISTANCE = 20.0  # mean distance of images from those of the first task, in standard deviations
 MAX_LOGIT = 1e6  # larger ones mean that training diverged
+FEW = 5  # inputs of a class
+_SCALES = {"images": " (0 … 1 or 0 … 255)", "rows": ""}
 
 
 def learn_task(
     state: ClassifierState | None,
     params: dict[str, Any],
-    images: Array,
-    labels: Labels,
-    layout: Layout,
+    inputs: Inputs,
+    labels: Sequence[Label],
+    classes: Sequence[Label],
     device: str | None,
     precision: str | None,
     watch: Watch,
 ) -> ClassifierState:
-    """Return the state after learning these images as one task; `params` are those of the constructor."""
+    """Return the state after learning these inputs as one task; `params` are those of the constructor."""
     began, where = time.monotonic(), choose_device(device)
-    classes = np.array(parse_classes(params["classes"]))
-    x = _convert_images(images, layout, state)
-    y = torch.from_numpy(encode_labels(labels, len(x), classes))
+    if state and len(classes) > len(state.labels):
+        state = widen(state, params, classes, where)
+    x, noun = inputs.x, inputs.form.noun
+    y = torch.from_numpy(encode_labels(labels, classes))
     stream = _single_task_stream(torch.from_numpy(x), y, classes)
-    chosen = {name: params[name] for name in ("method", "buffer", "seed", "variant")}
-    experiment = Experiment(stream, **chosen, settings=state.settings if state else params["settings"])
+    method = state.method if state else params["method"] or usual_method(inputs.form)
+    variant = state.variant if state else params["variant"] or ""
+    settings = state.settings if state else params["settings"]
+    experiment = Experiment(stream, method, params["buffer"], params["seed"], variant, settings=settings)
     plan = prepare(experiment)
-    _check_scale(plan, fit_std=state is None and "std" not in params["settings"])
+    _check_scale(plan, noun, fit_std=state is None and "std" not in params["settings"])
     chosen_precision = choose_precision(precision, where)
     with computing_on(where, chosen_precision):
         learner = Learner(
@@ -73,69 +81,100 @@ def learn_task(
     for network in networks.values():
         if not bool((network.respond(stream.data.train_images[:32]).abs() < MAX_LOGIT).all()):  # False for NaN too
             raise RunError(
-                f"training diverged: lower the learning rate (now lr = {plan.training.lr}), or check the images"
+                f"training diverged: lower the learning rate (now lr = {plan.training.lr}), or check the {noun}"
             )
     if trouble := learner.divergence():
         watch.warn(trouble)
+    learner.release()
     task = {
         "images": len(y), "range": [float(x.min()), float(x.max())],
-        "classes": classes[list(stream.tasks[0].classes)].tolist(),
-        "loss": learner.curve[-1], "seconds": round(time.monotonic() - began, 2), "finished": provenance.now(),
+        "classes": [classes[c] for c in stream.tasks[0].classes],
+        "loss": learner.curve[-1], "seconds": round(max(0.0, time.monotonic() - began), 2),
+        "finished": provenance.now(),
     }  # fmt: skip
-    return ClassifierState(
+    learned = ClassifierState(
         tensors={k: t.cpu() for k, t in tensors.items() if k.startswith(("memories/", "generator/"))},
         weights=memories[plan.method.inference],
         network=networks[plan.method.inference],
         settings=plan.settings,
-        input_form=(str(x.dtype), x.shape[1:]),
+        method=experiment.method,
+        variant=experiment.variant,
+        form=inputs.form,
+        labels=tuple(classes),
         offered=values["offered"],
         device=where.type,
         params=params,
         history=(*(state.history if state else ()), task),
     )
-
-
-def probabilities(state: ClassifierState, images: Array, layout: Layout) -> NDArray[np.float32]:
-    """Return the probability [N, C] of each class, 0 for classes that have not occurred yet."""
-    x = torch.from_numpy(_convert_images(images, layout, state))
-    if (distance := _mean_distance(state.network.augment, x)) > MAX_DISTANCE:
-        warnings.warn(
-            f"these images are {distance:.0f} standard deviations from those learned, on average: "
-            "check that they have the same scale (0 … 1 or 0 … 255)",
-            RunWarning,
-            stacklevel=4,
+    if missed := _never_predicted(learned, stream.data.train_images, y):
+        watch.warn(
+            f"none of the {noun} just learned of class {', '.join(map(repr, missed))} is predicted as such: "
+            "give more of them, more epochs or a larger buffer"
         )
-    logits = state.network.respond(x).masked_fill(torch.from_numpy(~state.seen), -torch.inf)
-    found: NDArray[np.float32] = logits.softmax(1).numpy()
+    return learned
+
+
+def usual_method(form: InputForm) -> str:
+    """Return the method for inputs of this form if none is chosen: what did best on features, and on images."""
+    return "slda" if form.is_row else "scommer"
+
+
+def _never_predicted(state: ClassifierState, images: Tensor, y: Tensor) -> list[Label]:
+    """Return the classes of which no input is predicted right, of at most 100 inputs each.
+
+    A few inputs of a class that was known before tell nothing.
+    """
+    before = {c for task in state.history[:-1] for c in task["classes"]}
+    found = []
+    for c in y.unique().tolist():
+        which = (y == c).nonzero().flatten()[:100]
+        if (state.labels[c] not in before or len(which) >= FEW) and c not in _masked_logits(
+            state, images[which]
+        ).argmax(1):
+            found.append(state.labels[c])
     return found
 
 
-def _convert_images(images: Array, layout: Layout, state: ClassifierState | None) -> NDArray[Any]:
-    """Return images as [N, C, H, W], of the same form as those learned before."""
-    x = as_nchw(images, layout=layout)
-    form = (str(x.dtype), x.shape[1:])
-    if state and state.input_form != form:
-        given, expected = (f"{d} {' × '.join(map(str, shape))}" for d, shape in (form, state.input_form))
-        raise UsageError(f"these images are {given} (channels, height, width), expected {expected} as learned before")
-    return x
+def probabilities(state: ClassifierState, inputs: Inputs) -> NDArray[np.float32]:
+    """Return the probability [N, C] of each class, 0 for classes that have not occurred yet."""
+    x = torch.from_numpy(inputs.x)
+    if METHODS[state.method].descends and (distance := _mean_distance(state.network.augment, x)) > MAX_DISTANCE:
+        noun = state.form.noun
+        warnings.warn(
+            f"these {noun} are {distance:.0f} standard deviations from those learned, on average: "
+            f"check that they have the same scale{_SCALES[noun]}",
+            RunWarning,
+            stacklevel=5,
+        )
+    found: NDArray[np.float32] = _masked_logits(state, x).softmax(1).numpy()
+    return found
 
 
-def _single_task_stream(images: Tensor, labels: Tensor, classes: NDArray[Any]) -> Stream:
+def _masked_logits(state: ClassifierState, x: Tensor) -> Tensor:
+    """Return the logits [N, C], -inf for classes that have not occurred yet."""
+    logits = state.network.respond(x)
+    if not bool(logits.isfinite().all()):
+        raise UsageError("this classifier answers with numbers that are not finite: load another copy")
+    return logits.masked_fill(torch.from_numpy(~state.seen), -torch.inf)
+
+
+def _single_task_stream(images: Tensor, labels: Tensor, classes: Sequence[Label]) -> Stream:
     """Return a stream of one task, without test images."""
     data = Dataset("given", images, labels, images[:0], labels[:0], tuple(map(str, classes)))
     task = Task(torch.arange(len(labels)), labels[:0], tuple(labels.unique().tolist()))
     return Stream("lifelong", "gcil", data, (task,))
 
 
-def _check_scale(plan: Plan, fit_std: bool) -> None:
-    """Refuse images that cannot be normalised, or whose scale differs from that of the first task."""
-    if fit_std and max(plan.settings["std"]) <= MIN_STD:
+def _check_scale(plan: Plan, noun: str, fit_std: bool) -> None:
+    """Refuse inputs that cannot be normalised, or whose scale differs from that of the first task."""
+    data, settings = plan.stream.data, plan.settings
+    if fit_std and noun == "images" and max(settings["std"]) <= MIN_STD:
         raise UsageError("the first images are too similar to compute mean and std from: give both in settings")
-    augment = Augment(0, False, plan.settings["mean"], plan.settings["std"])
-    if (distance := _mean_distance(augment, plan.stream.data.train_images)) > MAX_DISTANCE:
+    augment = Augment(0, False, settings["mean"], settings["std"], channels=data.image_shape[0])
+    if plan.method.descends and (distance := _mean_distance(augment, data.train_images)) > MAX_DISTANCE:
         raise UsageError(
-            f"these images are {distance:.0f} standard deviations from those learned first, on average: "
-            "give them in the same scale (0 … 1 or 0 … 255), or start over with mean and std in settings"
+            f"these {noun} are {distance:.0f} standard deviations from those learned first, on average: "
+            f"give them in the same scale{_SCALES[noun]}, or start over with mean and std in settings"
         )
 
 
@@ -151,10 +190,5 @@ def _restore(learner: Learner, state: ClassifierState) -> None:
     if state.device != learner.device.type:  # generators of another device do not fit
         tensors |= {k: t for k, t in fresh.items() if k.startswith("generator/")}
     position = {"task": 0, "epoch": 0, "batch": 0, "offered": state.offered, "curve": [], "scores": {"untrained": 0}}
-    try:
+    with must_fit():
         restore(learner, tensors, position)
-        labels = tensors.get("memories/episodic/y")
-        if labels is not None and not bool(((labels >= 0) & (labels < len(state.classes))).all()):
-            raise ValueError("memories/episodic/y has labels of no class")
-    except (LookupError, TypeError, ValueError, RuntimeError) as e:
-        raise UsageError(f"the state of this classifier does not fit its settings ({e}): load another copy") from e

@@ -1,8 +1,8 @@
 """What a classifier has learned, and the file that holds it."""
 
 import json
-import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -19,8 +19,12 @@ from torch import Tensor
 from scommer import provenance
 from scommer.errors import ScommerError, UsageError
 from scommer.files import read_safetensors, write_atomically
-from scommer.lifelong.labels import parse_classes
+from scommer.lifelong.inputs import InputForm
+from scommer.lifelong.labels import Label, parse_classes
+from scommer.runs import presets
 from scommer.runs.checkpoint import with_current_names
+from scommer.runs.experiment import as_learned
+from scommer.runs.facts import from_json, parse_json
 from scommer.runs.trained import Trained, trained, with_prefix
 
 
@@ -32,7 +36,10 @@ class ClassifierState:
     weights: Mapping[str, Tensor]  # of the memory that answers: parameters and batch-norm statistics
     network: Trained  # with these weights
     settings: Mapping[str, Any]  # resolved with the first task
-    input_form: tuple[str, tuple[int, ...]]  # dtype and shape [C, H, W] of an image
+    method: str  # chosen by the user, or the usual one
+    variant: str
+    form: InputForm  # of what was learned
+    labels: tuple[Label, ...]  # all classes, in the order of the network's outputs
     offered: int  # examples offered to episodic memory
     device: str  # the type of device it was learned on
     params: Mapping[str, Any]  # of the constructor
@@ -40,20 +47,55 @@ class ClassifierState:
 
     @cached_property
     def classes(self) -> NDArray[Any]:
-        """The labels, in the order of the network's outputs."""
-        return np.array(parse_classes(self.params["classes"]))
+        """The labels as an array."""
+        return np.array(self.labels)
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
-        """Whether each class has occurred in a task."""
+        """Whether each class has occurred in a task, and was not forgotten since."""
         return np.isin(self.classes, [c for task in self.history for c in task["classes"]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _About:
+    """What a file says of a state, besides tensors."""
+
+    init: dict[str, Any]  # parameters of the constructor
+    names: list[str]
+    settings: dict[str, Any]
+    form: list[Any]  # dtype and shape of an input
+    method: str | None = None  # early files do not have it: that of the constructor, and likewise below
+    variant: str | None = None
+    labels: list[Any] | None = None
+    feature_names: list[str] | None = None
+    features: str | None = None
+    offered: int
+    device: str
+    history: list[dict[str, Any]]
+    code: dict[str, Any]
+    versions: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """An entry of the history."""
+
+    images: int
+    range: list[float] | None = None  # early files do not have it
+    classes: list[Any]
+    loss: float
+    seconds: float
+    finished: str
 
 
 def save_state(path: Path, state: ClassifierState) -> None:
     """Write a state to one file, completely or not at all."""
     about = {
         "init": state.params, "names": state.network.class_names, "settings": state.settings,
-        "form": state.input_form, "offered": state.offered, "device": state.device, "history": state.history,
+        "form": [state.form.dtype, state.form.shape], "labels": state.labels,
+        "method": state.method, "variant": state.variant,
+        "feature_names": state.form.feature_names, "features": state.form.features,
+        "offered": state.offered, "device": state.device, "history": state.history,
         "code": provenance.code_identity(), "versions": provenance.versions(),
     }  # fmt: skip
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -87,28 +129,53 @@ def load_state(path: Path, device: torch.device) -> ClassifierState:
 
 def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierState:
     """Return the state that a file's tensors hold; any error if they do not."""
-    about = json.loads(tensors["about"].numpy().tobytes())
-    weights, (dtype, shape) = with_prefix("answer/", tensors), about["form"]
-    if len(parse_classes(about["init"]["classes"])) != len(about["names"]):
+    about = from_json(_About, parse_json(tensors["about"].numpy().tobytes().decode()))
+    tasks = [from_json(_Task, task, path="history.") for task in about.history]
+    init, weights, (dtype, shape) = about.init, with_prefix("answer/", tensors), about.form
+    classes = parse_classes(init["classes"] if about.labels is None else about.labels, fewest=1)
+    if about.names != [str(c) for c in classes]:
         raise ValueError("names and classes differ")
-    if not about["history"] or not all(isinstance(task["classes"], list) for task in about["history"]):
-        raise ValueError("no task was learned")
+    if not any(task.classes for task in tasks) or not all(c in classes for task in tasks for c in task.classes):
+        raise ValueError("no task was learned, or one with other classes")
+    if dtype not in ("uint8", "float32") or not all(type(n) is int for n in shape):
+        raise ValueError(f"its images are {dtype} {shape}")
+    if about.offered < 0:
+        raise ValueError(f"{about.offered} examples were offered")
     if integers := [name for name, t in weights.items() if not t.is_floating_point()]:
         raise ValueError(f"{integers[0]} is {weights[integers[0]].dtype}")
     for name, t in tensors.items():
         if t.is_floating_point() and not bool(t.isfinite().all()):
             raise ValueError(f"{name} is not finite")
+    method, variant = about.method or init["method"], about.variant or init["variant"]
+    settings = as_learned(method, about.settings)
+    presets.resolve(presets.DEFAULT, method, init["buffer"], variant, settings)
+    network = trained(method, settings, about.names, shape, weights, device)
+    network.respond(torch.zeros((1, *network.image_shape), dtype=getattr(torch, dtype)))  # whatever does not fit
     return ClassifierState(
         tensors=with_current_names(with_prefix("state/", tensors)),
         weights=weights,
-        network=trained(about["init"]["method"], about["settings"], about["names"], shape, weights, device),
-        settings=about["settings"],
-        input_form=(dtype, tuple(shape)),
-        offered=operator.index(about["offered"]),
-        device=about["device"],
-        params=about["init"],
-        history=tuple(about["history"]),
+        network=network,
+        settings=settings,
+        method=method,
+        variant=variant,
+        form=InputForm(
+            dtype, network.image_shape, tuple(about.feature_names) if about.feature_names else None, about.features
+        ),
+        labels=tuple(classes),
+        offered=about.offered,
+        device=about.device,
+        params=init,
+        history=tuple(about.history),
     )
+
+
+@contextmanager
+def must_fit() -> Iterator[None]:
+    """Turn what a state of another form may raise into one clear error."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as e:
+        raise UsageError(f"the state of this classifier does not fit its settings ({e}): load another copy") from e
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -116,5 +183,5 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     h = sha256()
     for name, t in sorted(tensors.items()):
         h.update(f"{name}/{t.dtype}/{tuple(t.shape)}/".encode())
-        h.update(t.contiguous().numpy().data)
+        h.update(t.flatten().view(torch.uint8).numpy().data)  # as bytes: NumPy has no bfloat16
     return h.hexdigest()

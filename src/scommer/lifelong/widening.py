@@ -11,7 +11,7 @@ New entries start as in the fresh learner. There is one exception: a field of ep
 classes holds the logits of each example when it was stored. A class that is new gets the example's least logit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from scommer.errors import UsageError
-from scommer.lifelong.labels import parse_classes
+from scommer.lifelong.labels import Label
 from scommer.lifelong.state import ClassifierState
 from scommer.methods import Memories, MemoryFactory
 from scommer.nn.weights import to_vector, views
@@ -29,10 +29,12 @@ from scommer.runs.trained import trained
 EPISODIC = "memories/episodic/"
 
 
-def widen(state: ClassifierState, params: Mapping[str, Any], device: torch.device) -> ClassifierState:
-    """Return the state with room for all classes of `params`, and its network on `device`."""
-    names = [str(c) for c in parse_classes(params["classes"])]
-    memories = _fresh_memories(state, params, len(names))
+def widen(
+    state: ClassifierState, params: Mapping[str, Any], labels: Sequence[Label], device: torch.device
+) -> ClassifierState:
+    """Return the state with room for all these classes, of which the first are the known ones."""
+    names = [str(c) for c in labels]
+    memories = fresh_memories(state, params, len(names))
     network, weights = memories.working.network, memories.working.weights
     growth = _Growth(
         classes=(len(state.classes), len(names)),
@@ -47,18 +49,16 @@ def widen(state: ClassifierState, params: Mapping[str, Any], device: torch.devic
         state,
         tensors=tensors,
         weights=inference_weights,
-        network=trained(params["method"], state.settings, names, state.input_form[1], inference_weights, device),
+        network=trained(state.method, state.settings, names, state.form.shape, inference_weights, device),
         params=params,
+        labels=tuple(labels),
     )
 
 
-def _fresh_memories(state: ClassifierState, params: Mapping[str, Any], classes: int) -> Memories:
+def fresh_memories(state: ClassifierState, params: Mapping[str, Any], classes: int) -> Memories:
     """Return the memories of a learner that starts with this many classes, of the same seed and settings."""
-    method, training = presets.resolve(
-        presets.DEFAULT, params["method"], params["buffer"], params["variant"], state.settings
-    )
-    dtype, shape = state.input_form
-    image = torch.zeros(shape, dtype=getattr(torch, dtype))
+    method, training = presets.resolve(presets.DEFAULT, state.method, params["buffer"], state.variant, state.settings)
+    image = torch.zeros(state.form.shape, dtype=getattr(torch, state.form.dtype))
     return MemoryFactory(image, classes, training, params["buffer"], params["seed"]).memories(method)
 
 

@@ -9,8 +9,10 @@ from scommer.methods.er_ace import ERACE
 from scommer.methods.ewc import EWC
 from scommer.methods.joint import Joint
 from scommer.methods.lwf import LwF
+from scommer.methods.ncm import NCM
 from scommer.methods.scommer import SCoMMER
 from scommer.methods.sgd import SGD
+from scommer.methods.slda import SLDA
 from scommer.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry(
@@ -22,6 +24,8 @@ METHODS: Registry[type[Method]] = Registry(
         "joint": Joint,
         "ewc": EWC,
         "lwf": LwF,
+        "ncm": NCM,
+        "slda": SLDA,
         "agem": AGEM,
         "er": ER,
         "er-ace": ERACE,

@@ -107,5 +107,5 @@ def trained(
         network.load_state_dict(weights)
     except RuntimeError as e:
         raise UsageError(f"these weights do not fit the network {settings['network']}; has it changed? {e}") from e
-    augment = Augment(0, False, settings["mean"], settings["std"], device)
+    augment = Augment(0, False, settings["mean"], settings["std"], device, channels=channels)
     return Trained(network, augment, tuple(classes), (channels, height, width))

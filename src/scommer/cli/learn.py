@@ -1,0 +1,149 @@
+"""The commands of a classifier that lives in a file: learn and export."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scommer.cli.common import DeviceOption, console, print_error
+from scommer.errors import UsageError
+from scommer.files import expand_user, write_output
+
+if TYPE_CHECKING:
+    from numpy import uint8
+    from numpy.typing import NDArray
+
+    from scommer.lifelong.classifier import LifelongClassifier
+
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="The file of a classifier, such as model.safetensors.", show_default=False),
+]
+
+
+def learn(
+    model: ModelArgument,
+    folder: Annotated[
+        Path, typer.Argument(help="A folder with a folder of images for each class.", show_default=False)
+    ],
+    size: Annotated[
+        int | None, typer.Option("--size", help="Of a new classifier: crop and scale all images to this many pixels.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="Of a new classifier: a method in `scommer list`.")
+    ] = None,
+    buffer: Annotated[
+        int | None, typer.Option("--buffer", "-b", help="Of a new classifier: images to remember.  [default: 200]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", "-s", help="Of a new classifier.  [default: 0]")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Of a new classifier: a setting; may be repeated."),
+    ] = None,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Skip images that cannot be read, and name them.")
+    ] = False,
+    device: DeviceOption = None,
+) -> None:
+    """Make a classifier from a folder of class folders, or let it learn more.
+
+    The name of a folder is its class; a name that the classifier does not know is a new class. MODEL is written at the
+    end, completely or not at all: stop it at any time, and MODEL is as it was. MODEL holds the images that it
+    remembers.
+
+    For example:
+
+    - `scommer learn model.safetensors january --size 32`, a month later `scommer learn model.safetensors february`
+    - `scommer predict model.safetensors new.jpg`
+    """
+    from filelock import FileLock, Timeout
+
+    from scommer.runs.progress import watch_for
+    from scommer.runs.settings import parse
+
+    path = expand_user(model)
+    given = {"--size": size, "--method": method, "--buffer": buffer, "--seed": seed, "--set": settings or None}
+    try:
+        with FileLock(f"{path}.lock", timeout=0):
+            known: dict[str, Any] = {}
+            if path.exists():
+                if chosen := [name for name, value in given.items() if value is not None]:
+                    raise UsageError(f"{model} exists, and {chosen[0]} is for a new classifier: leave it out")
+                made = _load(path, device)
+                known = {str(c): c for c in made.classes_.tolist()}
+                channels, *shape = made.form_[1]
+                images, names = _read(folder, channels, (shape[0], shape[1]), skip_broken)
+            elif not path.parent.is_dir():
+                raise UsageError(f"there is no folder {path.parent} for {model}: create it first")
+            else:
+                made = _create(method, buffer, seed, dict(map(parse, settings or [])), device)
+                images, names = _read(folder, None, size, skip_broken)
+            labels = [known.get(name, name) for name in names]
+            made.partial_fit(images, labels, layout="NHWC", watch=watch_for(console))
+            made.save(path)
+    except Timeout:
+        raise UsageError(f"{model} is being written by another process: wait until it has finished") from None
+    new = sorted(set(names) - set(known))
+    console.print(
+        f"{model}: learned {len(names)} images of {len(set(names))} classes"
+        + (f", new: {', '.join(new)}" if known and new else "")
+        + f"; {len(made.classes_)} classes in all"
+    )
+
+
+def export(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("model.onnx"),
+) -> None:
+    """Write a classifier as an ONNX file: raw rows or images in, probabilities out, any batch size.
+
+    Images have the layout [N, C, H, W] and the values of files, 0 … 255 or 0 … 1, as the classifier learned them. The
+    classes are in the metadata. It needs `pip install 'scommer[onnx]'`.
+    """
+    from scommer.lifelong.classifier import LifelongClassifier
+
+    write_output(expand_user(output), LifelongClassifier.load(expand_user(model), device="cpu").to_onnx())
+    console.print(f"wrote {output}")
+
+
+def _create(
+    method: str | None, buffer: int | None, seed: int | None, settings: dict[str, Any], device: str | None
+) -> "LifelongClassifier":
+    from scommer.lifelong.classifier import LifelongClassifier
+
+    return LifelongClassifier(
+        None, method, 200 if buffer is None else buffer, seed or 0, settings=settings, device=device
+    )
+
+
+def _load(path: Path, device: str | None) -> "LifelongClassifier":
+    """Return a classifier of images as in files."""
+    from scommer.lifelong.classifier import LifelongClassifier
+
+    made = LifelongClassifier.load(path, device=device)
+    dtype, (_, height, _) = made.form_
+    if dtype != "uint8" or height == 1:
+        raise UsageError(f"{path} was not trained on images as in files (bytes): let it learn more in Python")
+    return made
+
+
+def _read(
+    folder: Path, channels: int | None, size: int | tuple[int, int] | None, skip_broken: bool
+) -> "tuple[NDArray[uint8], Sequence[str]]":
+    """Return the images of a folder of class folders, and the class of each."""
+    from scommer.data.folder import class_files, read_images
+
+    files, names = class_files(folder)
+    if skip_broken:
+        readable = []
+        for i, path in enumerate(files):
+            try:
+                read_images([path], channels, size)
+                readable.append(i)
+            except UsageError as e:
+                print_error(f"skipped: {e}")
+        if not readable:
+            raise UsageError(f"none of the {len(files)} images in {folder} can be read")
+        files, names = [files[i] for i in readable], [names[i] for i in readable]
+    return read_images(files, channels, size), names

@@ -1,0 +1,93 @@
+"""Forgetting on request: remembered inputs and whole classes leave a classifier's state."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scommer.errors import UsageError
+from scommer.lifelong.labels import Label, encode_labels
+from scommer.lifelong.state import ClassifierState
+from scommer.lifelong.widening import EPISODIC, fresh_memories
+from scommer.nn.weights import views
+from scommer.runs.trained import trained
+
+
+def remembered(state: ClassifierState) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """Return copies of the inputs that episodic memory holds, in the form in which they were learned, and labels."""
+    held = _held(state)
+    if not held:
+        return np.zeros((0, *state.form.shape), state.form.dtype), state.classes[:0]
+    x = state.tensors[f"{EPISODIC}x"][:held].numpy().copy()
+    return x, state.classes[state.tensors[f"{EPISODIC}y"][:held].numpy()]
+
+
+def forget_inputs(state: ClassifierState, which: NDArray[np.bool_]) -> ClassifierState:
+    """Return the state without these inputs of episodic memory; their slots are free for new ones."""
+    held = _held(state)
+    if which.dtype != np.bool_ or which.shape != (held,):
+        raise UsageError(
+            f"`where` is {which.dtype} {which.shape}: give a mask of {held} booleans, one per remembered input"
+        )
+    kept = torch.from_numpy(np.flatnonzero(~which))
+    tensors = dict(state.tensors)
+    for name, t in state.tensors.items():
+        if name.startswith(EPISODIC) and t.dim():
+            tensors[name] = torch.zeros_like(t)
+            tensors[name][: len(kept)] = t[kept]
+    if f"{EPISODIC}seen" in tensors and which.any():
+        tensors[f"{EPISODIC}seen"] = torch.tensor(len(kept))
+        return replace(state, tensors=tensors, offered=len(kept))
+    return state
+
+
+def forget_classes(state: ClassifierState, classes: Sequence[Label], device: torch.device) -> ClassifierState:
+    """Return the state without what belongs to these classes alone.
+
+    Remembered inputs go, and whatever has a row for each class starts anew there: the last layer, class means, codes
+    and counts. A class that is forgotten has probability 0 until it is learned again. What inputs of several classes
+    share, the other layers and a covariance, stays.
+    """
+    gone = torch.from_numpy(encode_labels(classes, state.labels))
+    if held := _held(state):
+        state = forget_inputs(state, np.isin(state.tensors[f"{EPISODIC}y"][:held].numpy(), gone))
+    n = len(state.labels)
+    fresh, wider = (fresh_memories(state, state.params, classes) for classes in (n, n + 1))  # tells the axes of classes
+    network, other = fresh.working.network, wider.working.network
+    positions = views(torch.arange(len(fresh.working.weights.theta)), network.parameters())
+    pairs = zip(positions, network.parameters(), other.parameters(), strict=True)
+    slots = torch.cat([at[gone].flatten() for at, p, q in pairs if p.shape != q.shape])  # of the last layer
+    lengths = {(n, n + 1): gone, (len(fresh.working.weights.theta), len(wider.working.weights.theta)): slots}
+    wide = {name: t.shape for name, t in wider.tensors().items()}
+    tensors = dict(state.tensors)
+    for name, t in fresh.tensors().items():
+        if not name.startswith("episodic/"):
+            old = tensors[f"memories/{name}"]
+            tensors[f"memories/{name}"] = _renewed(old, t.cpu(), wide[name], lengths)
+    shapes = {name: t.shape for name, t in other.state_dict().items()}
+    weights = {
+        name: _renewed(state.weights[name], t.cpu(), shapes[name], lengths)
+        for name, t in fresh.working.weights.named(network).items()
+    }
+    names = [str(c) for c in state.labels]
+    history = tuple({**task, "classes": [c for c in task["classes"] if c not in classes]} for task in state.history)
+    answering = trained(state.method, state.settings, names, state.form.shape, weights, device)
+    return replace(state, tensors=tensors, weights=weights, network=answering, history=history)
+
+
+def _renewed(old: Tensor, fresh: Tensor, wider: Sequence[int], lengths: Mapping[tuple[int, int], Tensor]) -> Tensor:
+    """Return a tensor whose entries of the classes that go are as in a fresh one, along each axis that grows."""
+    made = old.clone()
+    for axis, pair in enumerate(zip(fresh.shape, wider, strict=True)):
+        if pair[0] != pair[1]:
+            made.index_copy_(axis, lengths[pair], fresh.index_select(axis, lengths[pair]).to(made.dtype))
+    return made
+
+
+def _held(state: ClassifierState) -> int:
+    """Return how many inputs episodic memory holds."""
+    slots = state.tensors.get(f"{EPISODIC}y")
+    return 0 if slots is None else min(len(slots), state.offered)
