@@ -43,9 +43,8 @@ def found(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def state() -> tuple[object, ...]:
-    """Return everything that computing on a device may change."""
-    initialised = torch.cuda.is_initialized()
-    return flags(), dict(os.environ), initialised, torch.cuda.current_device() if initialised else None
+    """Return everything that computing on a device may change; before PyTorch knows the GPUs, the first is current."""
+    return flags(), dict(os.environ), torch.cuda.current_device() if torch.cuda.is_initialized() else 0
 
 
 # --- choosing

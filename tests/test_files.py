@@ -2,8 +2,10 @@
 
 import errno
 import os
+import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,17 @@ def test_a_fault_at_any_point_leaves_the_old_content(
     assert path.read_bytes() == b"new"
 
 
-def test_what_a_killed_process_was_writing_is_removed_by_the_next_writer(tmp_path: Path) -> None:
+def test_a_reader_sees_the_old_content_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old" * 1000)
+    with path.open("rb") as reader:
+        assert reader.read(3) == b"old"
+        write_atomically(path, b"new, and shorter")
+        assert reader.read() == b"old" * 999
+    assert path.read_bytes() == b"new, and shorter"
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_writer_of_any_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     code = (
         "import os, signal, pathlib, scommer.files as f\n"
@@ -49,8 +61,26 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_writer(tmp_pat
     assert stale.suffix == ".partial"
     mine = stale.with_name(stale.name.replace(stale.name.split(".")[2].split("-")[1], str(os.getpid()), 1))
     mine.write_bytes(b"another thread is writing")
-    write_atomically(path, b"newer")
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([mine.name, "file"])
+    write_atomically(tmp_path / "another file", b"newer")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([mine.name, "another file"])
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_sync_folders_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    sync = os.fsync
+
+    def files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(error, os.strerror(error))
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fsync", files_only)
+    expected = pytest.raises(RunError, match="error") if error == errno.EIO else nullcontext()
+    with expected:
+        write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:

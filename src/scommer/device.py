@@ -24,8 +24,8 @@ def choose_device(wanted: str | None) -> torch.device:
         try:
             device = torch.device(wanted)
             backend = torch.get_device_module(device)
-        except (RuntimeError, TypeError) as e:
-            raise UsageError(f"device '{wanted}' cannot be used here ({str(e).splitlines()[0]}): use cpu") from None
+        except (RuntimeError, TypeError):
+            raise UsageError(f"device '{wanted}' cannot be used here (unknown): use cpu, cuda or cuda:1") from None
         if device.type == "cpu":
             return device
         count = backend.device_count() if backend.is_available() else 0

@@ -19,7 +19,7 @@ class ScommerError(Exception):
     exit_code = 1
 
 
-class UsageError(ScommerError):
+class UsageError(ScommerError, ValueError):
     """Invalid input (exit code 2)."""
 
     exit_code = 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import safe_open
 
-from scommer.errors import RunError, UsageError
+from scommer.errors import RunError, ScommerError, UsageError
 
 if TYPE_CHECKING:  # commands import this file, and need no torch for --help
     from torch import Tensor
@@ -34,6 +34,12 @@ def read_safetensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, str]]":
         return tensors, f.metadata() or {}
 
 
+def disk_error(message: str, error: OSError) -> ScommerError:
+    """Return the error for a path that cannot be written: a failure if the disk is full, else an invalid path."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    return RunError(message) if full else UsageError(message)
+
+
 def write_output(path: Path, content: bytes) -> None:
     """Write a file that a user asked for, atomically, and create its folder if needed."""
     try:
@@ -41,25 +47,21 @@ def write_output(path: Path, content: bytes) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as e:
-        raise UsageError(f"cannot write '{path}': {e.strerror or e}") from None
+        raise disk_error(f"cannot write '{path}': {e.strerror or e}", e) from None
     write_atomically(Path(os.path.realpath(path)), content)  # through a link, not over it
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it always has either the old content or all of the new, even with several writers."""
-    key = f".{sha256(path.name.encode()).hexdigest()[:8]}.{_host()}"  # short: path.name may have the maximum length
-    partial = path.with_name(f"{key}-{os.getpid()}-{threading.get_ident()}.partial")
+    name = sha256(path.name.encode()).hexdigest()[:8]  # short: path.name may have the maximum length
+    partial = path.with_name(f".{name}.{_host()}-{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as f:
             f.write(content)
             f.flush()
             os.fsync(f.fileno())
         partial.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the name, too, survives a power cut
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)
     except OSError as e:
         with suppress(OSError):
             partial.unlink()
@@ -68,9 +70,21 @@ def write_atomically(path: Path, content: bytes) -> None:
             "free some space or choose another folder, then try again"
         ) from e
     with suppress(OSError, ValueError):  # the latter for a name that is not ours
-        for stale in path.parent.glob(f"{key}-*.partial"):
-            if not _alive(int(stale.name.removeprefix(f"{key}-").split("-")[0])):
+        for stale in path.parent.glob(f".{'[0-9a-f]' * 8}.{_host()}-*.partial"):  # of this file and of others
+            if not _alive(int(stale.name.split("-")[1])):
                 stale.unlink(missing_ok=True)  # of a process that was killed while it wrote
+
+
+def _sync_folder(path: Path) -> None:
+    """Let the names in a folder, too, survive a power cut, where its file system can do that."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(folder)
 
 
 def _host() -> str:

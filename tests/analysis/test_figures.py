@@ -179,6 +179,20 @@ def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make)
     assert not alone.get_xticklabels()
 
 
+def test_history_of_other_losses(make):
+    """A loss of 0 has no place on a logarithmic scale; a line needs losses, as many for each seed."""
+    one, other = make("scommer", 0), make("scommer", 1)
+    one.arrays["loss"][:] = 0
+    top, _ = figures.draw("history", [one]).axes
+    assert np.isnan(top.lines[0].get_ydata()).all()
+    other.arrays["loss"] = np.ones(5)
+    with pytest.raises(UsageError, match="different shapes of 'loss'"):
+        figures.draw("history", [one, other])
+    one.arrays["loss"] = np.ones(0)
+    with pytest.raises(UsageError, match="holds no losses"):
+        figures.draw("history", [one])
+
+
 def test_scores_has_a_row_for_each_group_and_a_marker_for_each_memory(make):
     runs = [make("er"), *(make(seed=s, settings={"r": 0.4}) for s in range(3)), make(settings={"r": 0.3})]
     figure = figures.draw("scores", runs)

@@ -33,6 +33,15 @@ def test_runs_that_differ_only_in_their_seed_form_a_group(make: Make) -> None:
     assert found[2].matrices()[1].tolist() == make("scommer", 2).matrices["long_term"]["class_il"]
 
 
+@pytest.mark.parametrize("fact", [{"variant": "paper"}, {"validation": 0.1}])
+def test_runs_of_another_variant_or_scored_on_other_images_form_another_group(make: Make, fact: dict[str, Any]) -> None:
+    one, other = make("er", 0), make("er", 1)
+    other.experiment = replace(other.experiment, **fact)
+    found = group_runs([one, other])
+    assert [[r.experiment.seed for r in g.records] for g in found] == [[0], [1]]
+    assert len({g.label for g in found}) == 2
+
+
 def test_groups_are_sorted_by_the_size_of_numbers(make: Make) -> None:
     groups = group_runs([make(settings={"epochs": n}) for n in (100, 5, 50, 10)])
     assert [g.records[0].settings["epochs"] for g in groups] == [5, 10, 50, 100]
@@ -117,3 +126,11 @@ def test_runs_that_cannot_be_compared_are_refused(make: Make) -> None:
         group_runs([make(), make()])
     with pytest.raises(UsageError, match="no runs"):
         group_runs([])
+
+
+def test_arrays_of_different_shapes_are_refused(make: Make) -> None:
+    one, other = make("er", 0), make("er", 1)
+    other.arrays["loss"] = other.arrays["loss"][:-1]
+    (group,) = group_runs([one, other])
+    with pytest.raises(UsageError, match="the runs of ER.* have different shapes of 'loss'"):
+        group.arrays("loss")

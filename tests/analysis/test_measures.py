@@ -44,6 +44,7 @@ def test_calibration_error_equals_that_of_the_single_predictions():
         if mine.any():
             expected += mine.mean() * abs(confidence[mine].mean() - hit[mine].mean())
     assert measures.calibration_error(bins) == pytest.approx(100 * expected)
+    assert np.isnan(measures.calibration_error(np.zeros((15, 3))))  # no images
 
 
 def test_similarity_is_the_cosine():
@@ -142,6 +143,12 @@ def test_errors_name_the_missing_array(make):
         measures.learned_code(make("er"))
     with pytest.raises(UsageError, match="no activity of units"):
         measures.last_stage(make(arrays=False))
+
+
+def test_arrays_under_other_names_are_no_stage(make):
+    record = make()
+    record.arrays |= {"activity/9": np.ones((6, 7)), "activity/working/last": np.ones((6, 7))}
+    assert measures.last_stage(record) == 2
 
 
 def test_a_p_s_that_does_not_fit_the_activity_is_not_used(make):

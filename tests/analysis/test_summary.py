@@ -11,7 +11,7 @@ from rich.console import Console
 
 from scommer.analysis import measures
 from scommer.analysis.groups import Group
-from scommer.analysis.summary import all_tables, matrix_table, method_table, seeds_table, short_tables
+from scommer.analysis.summary import all_tables, forgotten_table, matrix_table, method_table, seeds_table, short_tables
 from scommer.analysis.table import Table, as_rich
 from scommer.engine.evaluate import summary
 from scommer.runs.record import Record
@@ -105,6 +105,23 @@ def test_a_matrix_has_a_row_after_each_task() -> None:
     working = matrix(TWO, "working", "task_il")
     assert "working, Task-IL" in working.title
     assert cells(working)[1:] == [["T1", "96.0", "47.0"], ["T2", "72.0", "97.0"]]
+
+
+def test_tables_of_several_seeds_have_their_means() -> None:
+    one = made({"working": {"class_il": [[90.0, 10.0], [20.0, 80.0]]}}, inference="working", method="er")
+    other = made({"working": {"class_il": [[70.0, 30.0], [40.0, 50.0]]}}, inference="working", method="er", seed=1)
+    group = Group("ER", (one, other))
+    assert cells(matrix_table(group))[1:] == [["T1", "80.0", "20.0"], ["T2", "30.0", "65.0"]]
+    # Class one loses more in the first seed alone, class zero in the mean; class two gains in the second seed.
+    one.arrays = {"class_accuracy/working": np.array([[80.0, 90.0, 30.0, 0.0], [60.0, 60.0, 20.0, 50.0]])}
+    other.arrays = {"class_accuracy/working": np.array([[90.0, 50.0, 40.0, 0.0], [50.0, 50.0, 70.0, 60.0]])}
+    table = forgotten_table([group])
+    assert table is not None
+    assert [[c.text for c in row.cells] for row in table.rows] == [
+        ["zero", "ER", "85.0 ± 7.1", "55.0 ± 7.1", "30.0 ± 14.1", "66.7 ± 47.1"],
+        ["one", "ER", "70.0 ± 28.3", "55.0 ± 7.1", "15.0 ± 21.2", "25.0 ± 35.4"],
+        ["two", "ER", "35.0 ± 7.1", "45.0 ± 35.4", "5.0 ± 7.1", "8.3 ± 11.8"],
+    ]
 
 
 def test_the_matrix_of_joint_training_is_one_row() -> None:

@@ -190,3 +190,15 @@ def test_in_a_narrow_terminal_long_names_continue_on_the_next_line() -> None:
 def test_a_title_is_wider_than_its_table_without_breaking() -> None:
     narrow = Table("a title that is much wider than the only column", text_columns("a"), (row("x"),))
     assert printed(narrow).splitlines()[0].strip() == narrow.title
+
+
+def test_indented_lines_stay_indented_where_a_terminal_continues_them() -> None:
+    table = Table("", text_columns("run"), (row("[a]\n  " + "one=1, two=2, " * 4),), dense=True)
+    console = Console(width=24, record=True)
+    with console.capture() as shown:
+        console.print(as_rich(table))
+    _, name, *settings = (line.rstrip() for line in shown.get().splitlines())
+    assert name == "[a]"
+    assert len(settings) > 1
+    assert all(line.startswith("  ") and line[2] != " " for line in settings)
+    assert " ".join(line.strip() for line in settings) == ("one=1, two=2, " * 4).strip()

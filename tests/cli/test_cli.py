@@ -50,6 +50,18 @@ WRONG = {
     "no time for a table": (["reproduce", "main", "--dry-run", "--minutes", "-1"], "minutes = -1 is invalid"),
     "no device for a table": (["reproduce", "main", "--dry-run", "--device", "gpu9"], "device 'gpu9' cannot be used"),
     "one seed and several": (["run", "s-digits", "--seed", "1", "--seeds", "0"], "--seed or --seeds, not both"),
+    "a word for a seed": (["run", "s-digits", "--seed", "abc"], "--seed abc is invalid: expected a whole number"),
+    "a word for a buffer": (["run", "s-digits", "-b=x"], "--buffer x is invalid: expected a whole number"),
+    "a word for a fraction": (["run", "s-digits", "--validation=no"], "--validation no is invalid: expected a number"),
+    "another kind of device": (["run", "s-digits", "--device", "tpu"], "use cpu, cuda or cuda:1"),
+    "no stream": (["run"], "missing argument"),
+    "two streams": (["run", "s-digits", "s-cifar10"], "s-cifar10"),
+    "unknown option": (["run", "s-digits", "--bufer", "3"], "run --help"),
+    "an option without a value": (["run", "s-digits", "--seed"], "'--seed' requires an argument"),
+    "unknown option without a command": (["--nope"], "--nope: see "),
+    "unknown command": (["figur"], "unknown command 'figur': did you mean 'figure'?"),
+    "unknown command for data": (["data", "put"], "unknown command 'put': "),
+    "no runs side by side": (["reproduce", "main", "--together", "0"], "together = 0 is invalid: expected 1 or more"),
     "listing no method": (["list", "-m", "scomer"], "did you mean 'scommer'?"),
     "listing what is not": (["list", "s-cifar"], "unknown stream"),
 }
@@ -306,6 +318,25 @@ def test_table_prints_the_repositorys_records_in_every_form(capsys: pytest.Captu
     code, _, err = call(capsys, "table", "main", "--as", "html")
     assert code == 2
     assert "unknown form" in err
+
+
+def test_a_table_without_runs_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, "table", "main")
+    assert code == 0
+    assert "SCoMMER" in out or "scommer" in out
+    assert err == "scommer: no runs in results, these are the paper's numbers: name the folder of yours with --runs\n"
+    for folder in ("results", "elsewhere"):
+        code, out, err = call(capsys, "table", "main", "--runs", folder)
+        assert (code, out) == (2, ""), folder
+        assert f"{folder} holds no finished run: there is no such folder" in err
+    (tmp_path / "results").mkdir()
+    code, _, err = call(capsys, "table", "main", "--runs", "results")
+    assert (code, "there is no record.json in it or below it" in err) == (2, True)
+    assert call(capsys, "table", "main", "--done")[0] == 2
+    assert call(capsys, "results")[0] == 2
 
 
 def test_reproduce_lists_what_a_table_needs(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from calling import call
+from example_records import made_record
 from PIL import Image
 
 from scommer.errors import printable
@@ -97,6 +98,42 @@ def test_control_characters_in_names_do_not_reach_the_terminal(
     for _, out, err in outputs:
         assert "\x1b" not in out + err
         assert "\x07" not in out + err
+
+
+EVIL = "\x1b]0;owned\x07\x9bm"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("data", "where", "--data", EVIL),
+        ("run", "s-digits", "--out", EVIL, "--minutes", "1e-9"),
+        ("list", "s-digits", "--method", EVIL),
+        ("list", f"--{EVIL}"),
+        (EVIL,),
+    ],
+)
+def test_control_characters_that_were_typed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, *arguments)
+    assert code == (0 if arguments[0] in ("data", "run") else 2)
+    assert "owned" in out + err
+    assert not {"\x1b", "\x07", "\x9b"} & set(out + err)
+
+
+def test_control_characters_in_a_record(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    record = made_record(stream="s-digits")
+    record.versions["torch"] = record.settings["network"] = EVIL
+    record.save(tmp_path)
+    path = tmp_path / "record.json"
+    path.write_text(path.read_text().replace("\\u009b", "\x9b"))  # JSON escapes the others
+    for arguments in (("show", str(tmp_path)), ("show", str(tmp_path), "--json"), ("results", "--runs", str(tmp_path))):
+        code, out, err = call(capsys, *arguments)
+        assert code == 0
+        assert "owned" in out
+        assert not {"\x1b", "\x07", "\x9b"} & set(out + err)
 
 
 PRINTED = {"plain ü 漢\n\t": "plain ü 漢\n\t", "\x1b[1m\x00\x9b": "\ufffd[1m\ufffd\ufffd", "a\rb": "a\ufffdb"}

@@ -169,6 +169,7 @@ def test_an_installed_package_registers_a_method_a_network_a_stream_and_presets(
 COMMANDS = {
     "run": ["s-digits"], "predict": ["run", "image.png"], "demo": [], "reproduce": ["main"], "show": ["run"],
     "table": ["main"], "results": [], "figure": ["tasks", "runs"], "compare": ["a", "b"], "report": ["runs"],
+    "learn": ["model.safetensors", "photos"], "export": ["model.safetensors"],
     "bench": [], "list": [], "data get": ["cifar10"], "data where": [],
 }  # fmt: skip
 

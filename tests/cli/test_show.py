@@ -89,9 +89,10 @@ def test_show_has_a_line_for_each_of_several_runs(
 
 
 def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for name, progress in (("one", "{}"), ("two", '{"steps": [1, 4]}')):
+    whole = {"name": "two", "steps": [1, 4], "saved": 0, "task": 0, "epoch": 0, "tasks": 2, "epochs": 1, "scores": {}}
+    for name, progress in (("one", {}), ("two", whole)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "progress.json").write_text(progress)
+        (tmp_path / name / "progress.json").write_text(json.dumps(progress))
     code, out, _ = call(capsys, "show", str(tmp_path))
     assert code == 0
     assert [line.split()[3:] for line in out.splitlines()[1:]] == [["damaged", "one"], ["25", "%", "two"]]

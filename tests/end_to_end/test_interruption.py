@@ -41,10 +41,12 @@ def _heard() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def start(out: Path, seeds: tuple[int, ...] = (0,), **options: object) -> subprocess.Popen[str]:
+def start(
+    out: Path, seeds: tuple[int, ...] = (0,), plugin: Path | None = None, **options: object
+) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*RUN, str(out), "--seeds", *map(str, seeds)],
+        [*RUN, str(out), "--seeds", *map(str, seeds), *(["--plugin", str(plugin)] if plugin else [])],
         env=environment,
         text=True,
         stdout=subprocess.PIPE,
@@ -120,6 +122,59 @@ def test_a_stopped_run_says_how_to_resume_and_resumes(
     assert again.returncode == 0, output
     assert "resuming" in output
     assert_same(result(tmp_path), uninterrupted)
+
+
+# A plugin that says when a function is called, and pauses it until signals have been sent.
+PAUSE = """
+import pathlib, time
+import {module} as module
+
+def paused(*arguments, call=module.{function}, **options):
+    if {when}:
+        pathlib.Path("{ready}").touch()
+        while not pathlib.Path("{sent}").exists():
+            time.sleep(0.01)
+    return call(*arguments, **options)
+
+module.{function} = paused
+"""
+PAUSES = {  # where, and what is on the disk when the command has ended
+    "evaluation": ("scommer.engine.learner", "evaluate", 'arguments[0].name == "long_term"', "checkpoint"),
+    "record": ("scommer.runs.record", "write_atomically", 'arguments[0].name == "record.json"', "record"),
+    "clear": ("scommer.runs.checkpoint", "clear", "True", "record"),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("point", PAUSES)
+def test_a_signal_at_the_worst_moment(
+    tmp_path: Path, uninterrupted: tuple[Record, bytes], point: str, number: signal.Signals
+) -> None:
+    module, function, when, left = PAUSES[point]
+    ready, sent, plugin = tmp_path / "ready", tmp_path / "sent", tmp_path / "pause.py"
+    plugin.write_text(PAUSE.format(module=module, function=function, when=when, ready=ready, sent=sent))
+    out = tmp_path / "runs"
+    process = start(out, plugin=plugin)
+    while process.poll() is None and not ready.exists():
+        time.sleep(0.01)
+    process.send_signal(number)
+    sent.touch()
+    output, _ = process.communicate(timeout=200)
+    stopped = left == "checkpoint"
+    if number == signal.SIGTERM:
+        assert process.returncode == (130 if stopped else 0), output
+        assert "Traceback" not in output
+        assert bool(checkpoints(out)) == stopped
+        assert bool(list(out.rglob("record.json"))) != stopped
+    else:
+        assert process.returncode == -signal.SIGKILL
+        assert checkpoints(out) or list(out.rglob("record.json"))
+    again = start(out)
+    output, _ = again.communicate(timeout=200)
+    assert again.returncode == 0, output
+    assert_same(result(out), uninterrupted)
+    assert not checkpoints(out)
+    assert not list(out.rglob(".*.partial"))
 
 
 def test_a_run_whose_output_is_closed_is_saved(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -315,3 +316,12 @@ def test_clearing_leaves_what_others_put_there(tmp_path):
     checkpoint.clear(tmp_path)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {*(path.name for path in foreign), "checkpoint-folder", "progress.json"}
+
+
+@pytest.mark.parametrize(("values", "expected"), [({"again": True}, True), ({"again": False}, False), ({}, True)])
+def test_a_checkpoint_says_whether_it_trains_again_and_an_early_one_is_kept(
+    tmp_path: Path, values: dict[str, bool], expected: bool
+) -> None:
+    assert not checkpoint.trains_again(tmp_path)
+    checkpoint.save(tmp_path, {"a": torch.zeros(1)}, values)
+    assert checkpoint.trains_again(tmp_path) is expected

@@ -12,6 +12,7 @@ from rich.console import Console
 from scommer import Experiment, run
 from scommer.runs import progress
 from scommer.runs.progress import LiveWatch, Pace, PlainWatch, clock, watch_for
+from scommer.runs.runner import run_together
 
 
 def test_a_terminal_shows_a_bar_with_task_epoch_loss_speed_and_time_left() -> None:
@@ -36,6 +37,18 @@ def test_a_file_gets_plain_lines() -> None:
     assert "img/s" in lines.getvalue()
 
 
+def test_lines_about_one_of_several_runs_say_which() -> None:
+    lines = StringIO()
+    watch = PlainWatch(Console(file=lines, width=80))
+    watch.pace.every = 0
+    settings = {"epochs": 1, "width": 4}
+    run_together([Experiment("s-digits", "sgd", seed=seed, settings=settings) for seed in (3, 4)], watch=watch)
+    first, *others = lines.getvalue().splitlines()
+    assert "seed3" in first
+    assert len(others) > 5
+    assert all(line.startswith("SGD, seed 3: ") for line in others)
+
+
 def test_time_is_shown_as_on_a_clock() -> None:
     assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]
 
@@ -44,7 +57,7 @@ def learner(device: str = "cpu", steps: int = 0) -> Any:
     """Return a stand-in for a learner, with a hundred steps."""
     return SimpleNamespace(
         device=torch.device(device), steps=(steps, 100), batch_size=32, place=(1, 1), phases=[0],
-        training=SimpleNamespace(epochs=1), mean_loss=lambda: 0.5,
+        epochs=1, mean_loss=lambda: 0.5,
     )  # fmt: skip
 
 

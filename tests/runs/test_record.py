@@ -258,6 +258,14 @@ def test_missing_and_unknown_keys_are_refused(
         (lambda v: v["matrices"]["working"]["class_il"][0].__setitem__(0, float("inf")), "it holds Infinity"),
         (lambda v: v["scores"]["working"]["class_il"].pop("accuracy"), "no accuracy"),
         (lambda v: v.update(scores={}), "no scores"),
+        (
+            lambda v: [v[k]["stable"].update(half_il=v[k]["stable"]["class_il"]) for k in ("matrices", "scores")],
+            "half_il",
+        ),
+        (lambda v: v["scores"]["working"]["class_il"].update(last=1e300), "not in percent"),
+        (lambda v: v["times"].update(seconds=1e300), "impossible"),
+        (lambda v: v["times"].update(steps=10**30), "it holds 1000"),
+        (lambda v: v["settings"].update(lr=10**400), "it holds 1000"),
     ],
 )
 def test_values_of_another_type_are_refused(
@@ -265,6 +273,14 @@ def test_values_of_another_type_are_refused(
 ) -> None:
     edit(tmp_path, change)
     with pytest.raises(UsageError, match=rf"not a record of this version \(.*{said}"):
+        Record.load(tmp_path)
+
+
+def test_a_number_that_no_float_holds_is_refused(tmp_path: Path) -> None:
+    edit(tmp_path, lambda v: v["settings"].update(lr=12345.5))
+    path = tmp_path / "record.json"
+    path.write_text(path.read_text().replace("12345.5", "1e999"))
+    with pytest.raises(UsageError, match="it holds 1e999"):
         Record.load(tmp_path)
 
 
@@ -325,6 +341,12 @@ def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch:
         ("activity/working/2", np.zeros(4)),
         ("of a method/1", np.array(["a"] * 4)),
         ("loss", np.array(1.0)),
+        ("loss", np.array([1.0, np.inf])),
+        ("class_accuracy/working", np.ones((2, 4), bool)),
+        ("class_accuracy/working", np.full((2, 4), 101.0)),
+        ("class_probability/working", np.full(4, -0.1)),
+        ("activity/working/1", np.full((4, 3), -1)),
+        ("p_s/1", np.full((4, 3), 2.0)),
     ],
 )
 def test_arrays_of_another_shape_or_kind_are_refused(tmp_path: Path, name: str, array: np.ndarray) -> None:

@@ -48,11 +48,16 @@ class Group:
 
     def matrices(self, memory: str | None = None) -> np.ndarray:
         """Return R[t, i] of each seed in Class-IL, [S, T, T]."""
-        return np.stack([r.matrix(memory) for r in self.records])
+        return self._stack("matrix", [r.matrix(memory) for r in self.records])
 
     def arrays(self, name: str) -> np.ndarray:
         """Return an array of each seed, [S, ...]."""
-        return np.stack([array(r, name) for r in self.records])
+        return self._stack(name, [array(r, name) for r in self.records])
+
+    def _stack(self, name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        if len({a.shape for a in arrays}) > 1:
+            raise UsageError(f"the runs of {self.label} have different shapes of '{name}': give one of them")
+        return np.stack(arrays)
 
 
 def group_runs(records: Sequence[Record]) -> list[Group]:

@@ -5,6 +5,7 @@ stage. To add a statistic to `scommer show` and the report, write a function of 
 in MEASURES.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def calibration_error(reliability: np.ndarray) -> float:
     `reliability` holds for each bin its images n_b, summed confidence n_b conf_b and hits n_b acc_b.
     """
     images, confidence, hits = reliability.T
-    return float(100 * np.abs(confidence - hits).sum() / images.sum())
+    return float(100 * np.abs(confidence - hits).sum() / images.sum()) if images.any() else float("nan")
 
 
 # --- class codes
@@ -90,7 +91,8 @@ def forgotten(class_accuracy: np.ndarray) -> np.ndarray:
 
     0 for a class without test images, whose accuracy is NaN.
     """
-    return np.asarray(np.nan_to_num(np.maximum(class_accuracy[:-1].max(0) - class_accuracy[-1], 0)))
+    a = class_accuracy.astype(np.float64)
+    return np.asarray(np.nan_to_num(np.maximum(a[:-1].max(0) - a[-1], 0)))
 
 
 def share_of_forgetting(class_accuracy: np.ndarray) -> np.ndarray:
@@ -112,10 +114,15 @@ def array(record: Record, name: str) -> np.ndarray:
 
 def last_stage(record: Record) -> int:
     """Return the number of the last stage whose activity was counted."""
-    stages = [int(name.rsplit("/", 1)[1]) for name in record.arrays if name.startswith("activity/")]
+    stages = _stages(record)
     if not stages:
-        raise UsageError(f"{record.name} holds no activity of units: run the experiment again with --fresh")
+        raise UsageError(f"{record.name} holds no activity of units: run it again with --fresh, or with hidden units")
     return max(stages)
+
+
+def _stages(record: Record) -> list[int]:
+    """Return the stages whose activity was counted, from the names `activity/MEMORY/STAGE`."""
+    return [int(found[1]) for name in record.arrays if (found := re.fullmatch(r"activity/.+/(\d{1,9})", name))]
 
 
 def learned_code(record: Record) -> np.ndarray:
@@ -172,8 +179,8 @@ def _correlation(record: Record, memory: str) -> float | None:
 
 
 def _activity(record: Record, memory: str) -> np.ndarray | None:
-    known = any(name.startswith("activity/") for name in record.arrays)
-    return record.arrays.get(f"activity/{memory}/{last_stage(record)}") if known else None
+    stages = _stages(record)
+    return record.arrays.get(f"activity/{memory}/{max(stages)}") if stages else None
 
 
 def _mean(values: np.ndarray) -> float:

@@ -138,5 +138,5 @@ def changes(record: Record) -> str:
     """Return the changes to a run's preset in words."""
     e = record.experiment
     found = [f"{name}={written(value)}" for name, value in changed(record).items()]
-    found += [f"variant={e.variant}"] if e.variant != "official" else []
+    found += [f"variant={e.variant}"] if e.variant != presets.usual_variant(e.stream) else []
     return ", ".join(found + ([f"validation={e.validation}"] if e.validation else []))

@@ -11,7 +11,10 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from scommer.errors import printable
 
@@ -132,8 +135,16 @@ def as_rich(table: Table) -> RichTable:
     for c in table.columns:
         made.add_column(c.name, justify="right" if c.number else "left", no_wrap=not c.wrap, overflow="fold")
     for r in table.rows:
-        made.add_row(*(printable(c.text) for c in r.cells), style="bold" if r.strong else "")
+        made.add_row(*(_indented(printable(c.text)) for c in r.cells), style="bold" if r.strong else "")
     return made
+
+
+def _indented(text: str) -> str | Group:
+    """Return a cell whose indented lines stay indented where they are continued."""
+    if "\n " not in text:
+        return text
+    lines = [(line.lstrip(), line) for line in text.split("\n")]
+    return Group(*(Padding.indent(Text(bare), len(line) - len(bare)) for bare, line in lines))
 
 
 def as_html(table: Table, key: str) -> Markup:

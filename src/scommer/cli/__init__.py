@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from scommer import __version__
-from scommer.cli import analyse, bench, data, inspect, paper, predict, train
-from scommer.cli.common import Command, console, print_error
+from scommer.cli import analyse, bench, data, inspect, learn, paper, predict, train
+from scommer.cli.common import Command, Commands, console, print_error
 from scommer.cli.plugins import with_plugins
 from scommer.errors import RunWarning, ScommerError
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -27,10 +28,10 @@ app = typer.Typer(
     Try `scommer demo` first: it learns ten digits, two at a time, with and without forgetting, in about a minute.""",
     epilog="Exit code 1: a run failed. Exit code 2: invalid input. Exit code 130: stopped, everything is saved.",
 )
-data_app = typer.Typer(no_args_is_help=True, help="Download data sets, and show where they are.")
+data_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Download data sets, and show where they are.")
 app.add_typer(data_app, name="data")
 COMMANDS: tuple[Callable[..., None], ...] = (
-    train.run, predict.predict, train.demo, paper.reproduce, inspect.show, paper.table,
+    train.run, learn.learn, predict.predict, learn.export, train.demo, paper.reproduce, inspect.show, paper.table,
     paper.results, analyse.figure, analyse.compare, analyse.report, bench.bench, inspect.list_,
 )  # fmt: skip
 DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)

@@ -28,7 +28,8 @@ def figure(
         typer.Argument(metavar="RUN", help="Runs of one stream: folders, or patterns in quotes.", show_default=False),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file (default: NAME.png).")
+        Path | None,
+        typer.Option("--out", "-o", help="A .png, .svg or .pdf file; missing folders are created (default: NAME.png)."),
     ] = None,
 ) -> None:
     """Draw a figure from finished runs. Runs that differ only in their seed are averaged.
@@ -92,7 +93,9 @@ def report(
         list[Path],
         typer.Argument(metavar="RUN", help="Runs, folders of runs, or patterns in quotes.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write; missing folders are created.")] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Write a report of finished runs as one HTML page that works offline.
 

@@ -8,11 +8,20 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
 
-from scommer.errors import ScommerError, UsageError, printable
+from scommer.errors import ScommerError, UsageError, check_name, printable
 
-console = Console(highlight=False, markup=False)  # a name may have brackets
+
+class PrintableConsole(Console):
+    """A console that prints no control characters of what it is given, in lines and in tables."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+console = PrintableConsole(highlight=False, markup=False)  # a name may have brackets
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", help="Folder of the data sets (default: $SCOMMER_DATA, or else the user's cache)."),
@@ -26,14 +35,16 @@ PrecisionOption = Annotated[
         "--precision", help="Precision of convolutions: bf16, tf32 or fp32 (default: bf16 on a GPU, fp32 on a CPU)."
     ),
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; each run has a folder in it.")]
+OutOption = Annotated[
+    Path, typer.Option("--out", help="Folder for the runs, created if it is missing; each run has a folder in it.")
+]
 
 # --- errors
 
 
 def print_error(message: str) -> None:
     """Print an error or a warning as one line on stderr."""
-    Console(stderr=True, highlight=False).print(f"scommer: {printable(message)}", markup=False, soft_wrap=True)
+    PrintableConsole(stderr=True, highlight=False).print(f"scommer: {message}", markup=False, soft_wrap=True)
 
 
 class Stopped(ScommerError):
@@ -70,7 +81,7 @@ def numbers(text: str) -> list[int]:
     """Read `0,1,2`, `0-2` or both: `0-2,5`."""
     found: list[int] = []
     for part in filter(None, text.split(",")):
-        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        ends = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", part)  # a seed has 63 bits
         if not ends:
             raise UsageError(f"'{part}' is not a list of whole numbers: {HINT}")
         first, last = int(ends[1]), int(ends[2] or ends[1])
@@ -94,7 +105,46 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         lists = {name for option in self.params if option.metavar == NUMBERS for name in option.opts}
-        return super().parse_args(ctx, join_numbers(args, lists))
+        words = join_numbers(args, lists)
+        try:
+            return super().parse_args(ctx, list(words))
+        except PARSER_ERROR as e:
+            raise UsageError(_in_our_words(e, words, ctx.command_path)) from None
+
+
+class Commands(TyperGroup):
+    """A group of commands that suggests the nearest one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except PARSER_ERROR as e:
+            if not words:
+                raise  # it prints the help
+            raise UsageError(_in_our_words(e, words, ctx.command_path)) from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not args[0].startswith("-"):
+            check_name("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+PARSER_ERROR: Any = typer.BadParameter.__base__  # UsageError of click, which some versions of typer have inside
+
+
+def _in_our_words(error: Any, words: Sequence[str], command: str) -> str:
+    """Return the parser's message on one line that says what is allowed."""
+    message = " ".join(str(error.format_message()).rstrip(".").split())
+    message = message[:1].lower() + message[1:]
+    expected = re.search("a valid (integer|float|number)", message)
+    if isinstance(error, typer.BadParameter) and error.param and expected:
+        options, given = error.param.opts, ""
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            name, equals, value = word.partition("=")
+            given = (value if equals else following) if name in options else given
+        return f"{options[0]} {given} is invalid: expected a {'whole ' * (expected[1] == 'integer')}number"
+    return f"{message}: see {command} --help"
 
 
 def join_numbers(words: Sequence[str], options: Collection[str]) -> list[str]:

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from scommer.analysis.table import Table
+    from scommer.runs.facts import Progress
 
 
 def list_(
     stream: Annotated[str | None, typer.Argument(help="Show all settings for this stream.", show_default=False)] = None,
     method: Annotated[str | None, typer.Option("--method", "-m", help="Only for this method.")] = None,
     buffer: Annotated[int | None, typer.Option("--buffer", "-b", help="For this buffer.  [default: 200]")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="official or paper.  [default: official]")] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", help="official, paper or plus.  [default: official; plus without presets]"),
+    ] = None,
 ) -> None:
     """List streams, methods and presets, or all settings for one stream."""
     from inspect import signature
@@ -38,7 +42,7 @@ def list_(
         raise UsageError(f"settings depend on the stream: name one, as in `scommer list s-cifar10 {asked}`")
     if stream is not None:
         check_name("stream", stream, STREAMS)
-        buffer, variant = 200 if buffer is None else buffer, variant or "official"
+        buffer, variant = 200 if buffer is None else buffer, variant or presets.usual_variant(stream)
         fitted: dict[str, None] = {}  # in order, each once
         for name in [method] if method else METHODS:
             made, training = presets.resolve(stream, name, buffer, variant)
@@ -97,15 +101,13 @@ def show(
     """
     from scommer.analysis.summary import all_tables
     from scommer.analysis.table import as_rich
-    from scommer.runs.record import Record
+    from scommer.runs.facts import to_json
+    from scommer.runs.record import Record, load_progress
 
     if run_folder.name == "record.json":
         run_folder = run_folder.parent
     if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
-        try:
-            _show_progress(json.loads((run_folder / "progress.json").read_text()), as_json)
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{run_folder / 'progress.json'} is damaged: run the same command to resume") from None
+        _show_progress(load_progress(run_folder), as_json)
         return
     if not (run_folder / "record.json").exists() and (listed := _run_list(run_folder)):
         if as_json:
@@ -114,7 +116,7 @@ def show(
         return
     record = Record.load(run_folder)
     if as_json:
-        print((run_folder / "record.json").read_text(), end="")
+        print(json.dumps(to_json(record, skip="arrays"), indent=1))
         return
     for table in all_tables(record):
         console.print(as_rich(table))
@@ -125,7 +127,7 @@ def show(
     lines = [
         f"stream      {record.stream.name}, fingerprint {record.stream.fingerprint}",
         f"code        {code.commit or 'no commit known'}{changed}, sources {code.sources}",
-        f"device      {record.device.name} ({precision}), torch {record.versions['torch']}",
+        f"device      {record.device.name} ({precision}), torch {record.versions.get('torch', 'unknown')}",
         f"time        {t.seconds:.0f} s for {t.steps:,} steps{others}, finished {t.finished}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
@@ -136,7 +138,7 @@ def _run_list(runs: Path) -> "Table | None":
     from scommer.analysis.selection import changes, load_records, places, unfinished
     from scommer.analysis.summary import SETTINGS
     from scommer.analysis.table import MISSING, Table, number, number_columns, row, text_columns
-    from scommer.runs.record import Record, find
+    from scommer.runs.record import Record, find, load_progress
 
     def name_of(folder: Path) -> str:
         return str(folder.relative_to(runs)) if runs.exists() else folder.name
@@ -159,9 +161,9 @@ def _run_list(runs: Path) -> "Table | None":
         rows.append(row(*ends, number(r.times.seconds / 60, ".1f"), r.times.finished[:10], name))
     for folder in begun:
         try:
-            done, total = json.loads((folder / "progress.json").read_text())["steps"]
+            done, total = load_progress(folder).steps
             state = f"{100 * done / total:.0f} %"
-        except (OSError, ValueError, LookupError, TypeError):
+        except UsageError:
             state = "damaged"
         rows.append(row(*[MISSING] * 3, state, name_of(folder)))
     rows += [row(*[MISSING] * 3, "damaged", name_of(folder)) for folder in damaged]
@@ -169,18 +171,18 @@ def _run_list(runs: Path) -> "Table | None":
     return Table("", columns, tuple(rows), dense=True)
 
 
-def _show_progress(p: dict[str, Any], as_json: bool) -> None:
+def _show_progress(p: "Progress", as_json: bool) -> None:
     if as_json:
-        print(json.dumps(p))
+        print(json.dumps(vars(p)))
         return
-    done, total = p["steps"]
+    done, total = p.steps
     console.print(
-        f"{p['name']}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p['saved']:,} saved)",
+        f"{p.name}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p.saved:,} saved)",
         soft_wrap=True,
     )
-    task, epoch = min(p["task"] + 1, p["tasks"]), min(p["epoch"] + 1, p["epochs"])
-    console.print(f"task {task} of {p['tasks']}, epoch {epoch} of {p['epochs']}")
-    for memory, row in p["scores"].items():
+    task, epoch = min(p.task + 1, p.tasks), min(p.epoch + 1, p.epochs)
+    console.print(f"task {task} of {p.tasks}, epoch {epoch} of {p.epochs}")
+    for memory, row in p.scores.items():
         if "/" not in memory:
-            seen = ", ".join(f"{v:.1f}" for v in (row[: p["task"]] if p["tasks"] > 1 else row))
-            console.print(f"{memory}: Class-IL accuracy after task {p['task']}: {seen}")
+            seen = ", ".join(f"{v:.1f}" for v in (row[: p.task] if p.tasks > 1 else row))
+            console.print(f"{memory}: Class-IL accuracy after task {p.task}: {seen}")

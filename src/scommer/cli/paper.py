@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scommer.cli.common import DataOption, DeviceOption, PrecisionOption, console, numbers_option, stoppable
-from scommer.errors import UsageError, check_name
+from scommer.cli.common import (
+    DataOption,
+    DeviceOption,
+    PrecisionOption,
+    console,
+    numbers_option,
+    print_error,
+    stoppable,
+)
+from scommer.errors import UsageError, check_name, printable
 
 if TYPE_CHECKING:
     from scommer.paper.reproduce import Wanted
@@ -16,11 +24,12 @@ RESULTS = Path("results")
 TableArgument = Annotated[
     str, typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False)
 ]
+RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of the runs.  [default: results]")]
 
 
 def table(
     name: TableArgument,
-    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
+    runs: RunsOption = None,
     form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
     only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers without a run.")] = False,
 ) -> None:
@@ -33,20 +42,25 @@ def table(
     from scommer.paper import tables
 
     check_name("form", form, ("terminal", "markdown", "csv", "latex"))
-    rows = tables.entries(name, _records(runs))
+    records = _records(runs)
+    rows = tables.entries(name, records)
     rows = [e for e in rows if e.ours] if only_done else rows
     if not rows:
-        raise UsageError(f"{runs} has no run of this table: name another folder with --runs, or leave out --done")
+        raise UsageError(
+            f"{runs or RESULTS} has no run of this table: name another folder with --runs, or leave out --done"
+        )
+    if not records:
+        print_error(f"no runs in {RESULTS}, these are the paper's numbers: name the folder of yours with --runs")
     if form == "terminal":
         console.print(as_rich(tables.paper_table(name, rows)))
     elif form == "csv":
-        print(as_csv(tables.number_table(name, rows)), end="")
+        print(printable(as_csv(tables.number_table(name, rows))), end="")
     else:
-        print((as_markdown if form == "markdown" else as_latex)(tables.paper_table(name, rows)), end="")
+        print(printable((as_markdown if form == "markdown" else as_latex)(tables.paper_table(name, rows))), end="")
 
 
 def results(
-    runs: Annotated[Path, typer.Option("--runs", help="Folder of the runs.")] = RESULTS,
+    runs: RunsOption = None,
 ) -> None:
     """Print all results as one Markdown document.
 
@@ -55,18 +69,20 @@ def results(
     """
     from scommer.paper.documents.results import document
 
-    reading, records = runs / "README.md", _records(runs)
+    records, runs = _records(runs), runs or RESULTS
+    reading = runs / "README.md"
     if not records:
         raise UsageError(f"{runs} holds no finished run: name another folder with --runs")
-    print(document(records, reading.read_text() if reading.exists() else "", str(runs)), end="")
+    text = reading.read_text("utf-8", "replace") if reading.exists() else ""
+    print(printable(document(records, text, str(runs))), end="")
 
 
-def _records(runs: Path) -> "list[Record]":
-    """Return the runs of a folder, pattern or condition; none if the default folder has none."""
+def _records(runs: Path | None) -> "list[Record]":
+    """Return the runs of a folder, pattern or condition; by default those in RESULTS, if it has any."""
     from scommer.analysis.selection import load_records
     from scommer.runs.record import find
 
-    return load_records([runs]) if runs != RESULTS or find(runs) else []
+    return load_records([runs or RESULTS]) if runs or find(RESULTS) else []
 
 
 def reproduce(
@@ -85,7 +101,7 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
     ] = None,
-    together: Annotated[int, typer.Option("--together", min=1, help="Number of runs side by side.")] = 4,
+    together: Annotated[int, typer.Option("--together", help="Number of runs side by side.")] = 4,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the runs, and estimate how long they take.")
     ] = False,
@@ -109,6 +125,8 @@ def reproduce(
     from scommer.runs.options import RunOptions
     from scommer.runs.progress import watch_for
 
+    if together < 1:
+        raise UsageError(f"together = {together} is invalid: expected 1 or more")
     options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
     todo = wanted(
         name, seeds or [0, 1, 2], results, data,

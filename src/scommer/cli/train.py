@@ -34,8 +34,13 @@ def run(
         list[int] | None, numbers_option("--seeds", "Several seeds side by side: 0 1 2, 0,1,2 or 0-2.")
     ] = None,
     variant: Annotated[
-        str, typer.Option("--variant", help="official: as published; paper: the text read literally.")
-    ] = "official",
+        str | None,
+        typer.Option(
+            "--variant",
+            help="official: as published; paper: the text read literally; plus: past the paper.  "
+            "[default: official; plus for your own images]",
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option("--epochs", help="Epochs for each task (default: from the preset).")
     ] = None,
@@ -128,7 +133,9 @@ def run(
         learned, validation = _folder_stream(Path(stream), tasks, size, validation), 0.0
     elif tasks is not None or size is not None:
         raise UsageError("--tasks and --size are for a folder of images: leave them out for a stream by name")
-    wanted = [Experiment(learned, method, buffer, s, variant, validation, overrides) for s in seeds or [seed or 0]]
+    wanted = [
+        Experiment(learned, method, buffer, s, variant or "", validation, overrides) for s in seeds or [seed or 0]
+    ]
     failure = None
     try:
         with stoppable():

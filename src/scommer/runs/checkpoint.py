@@ -10,13 +10,14 @@ from typing import Any
 
 import safetensors.torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from scommer.errors import RunError
 from scommer.files import read_safetensors, write_atomically
 
 KEPT = 2
+IN_USE = "{} is in use by another process: wait for it, or give another --out"
 NAME = re.compile(r"checkpoint-\d+-[0-9a-f]{16}\.safetensors")
 
 
@@ -29,7 +30,8 @@ def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Pa
     path = folder / f"checkpoint-{number:06d}-{sha256(content).hexdigest()[:16]}.safetensors"
     write_atomically(path, content)
     for old in _newest_first(folder)[KEPT:]:
-        old.unlink(missing_ok=True)
+        with suppress(OSError):  # what is saved counts; the next checkpoint tries again
+            old.unlink()
     return path
 
 
@@ -63,9 +65,13 @@ def with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {re.sub("^mind/", "memories/", name): t for name, t in tensors.items()}
 
 
-def newer_than(record: Path) -> bool:
-    """Return whether a checkpoint is newer than the record: the run is being trained again."""
-    return any(path.stat().st_mtime_ns > record.stat().st_mtime_ns for path in _newest_first(record.parent))
+def trains_again(folder: Path) -> bool:
+    """Return whether a checkpoint says that it belongs to another training, after the one that made the record."""
+    for path in _newest_first(folder):
+        with suppress(OSError, SafetensorError, KeyError, ValueError, TypeError), safe_open(path, "pt") as f:
+            if dict(json.loads(f.metadata()["values"])).get("again", True):  # early ones do not say: nothing is lost
+                return True
+    return False
 
 
 def clear(folder: Path) -> None:
@@ -94,8 +100,10 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise RunError(f"{folder} is in use by another process: wait for it, or give another --out") from None
+        raise RunError(IN_USE.format(folder)) from None
     except OSError as e:
+        if isinstance(e, FileExistsError | FileNotFoundError) and not folder.is_file() and folder.parent.is_dir():
+            raise RunError(IN_USE.format(folder)) from None  # by one that has just removed its empty folder
         raise RunError(f"cannot write into {folder}: {e.strerror or e}; give another folder with --out") from e
     try:
         yield

@@ -4,7 +4,9 @@ A field without a default is in every record. A field with the default None is a
 that did not write it yet, and stays absent when such a record is saved again.
 """
 
+import json
 from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -69,6 +71,35 @@ class Times:
     seconds: float
     steps: int
     together: int | None = None  # runs that shared the device; None: unknown, counted as 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far an unfinished run is, in its progress.json."""
+
+    name: str
+    steps: list[int]  # done, and in all
+    saved: int  # steps in the last checkpoint
+    task: int
+    epoch: int
+    tasks: int
+    epochs: int
+    scores: dict[str, list[float]]  # the last row of each memory
+
+
+def parse_json(text: str) -> Any:
+    """Return the values of a JSON text; a ValueError for numbers that no run writes and no reader expects."""
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"it holds {constant}")
+
+    def whole(digits: str) -> int:
+        return int(digits) if len(digits) < 20 else int(refuse(f"{digits[:20]}…"))
+
+    def real(digits: str) -> float:
+        return found if isfinite(found := float(digits)) else refuse(digits)
+
+    return json.loads(text, parse_constant=refuse, parse_int=whole, parse_float=real)
 
 
 def to_json(facts: Any, skip: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from scommer.errors import UsageError
+from scommer.errors import RunError, ScommerError, UsageError
 
 
 class Log(Protocol):
@@ -21,7 +21,12 @@ class Log(Protocol):
 
 def open_log(tool: str, name: str, settings: Mapping[str, Any], folder: Path | None, step: int) -> Log:
     """Open the log of the run `name` with a tool of LOGS. A resumed run logs again what came after `step`."""
-    return LOGS[tool](name, settings, folder, step)
+    try:
+        return LOGS[tool](name, settings, folder, step)
+    except ScommerError:
+        raise
+    except Exception as e:  # whatever a tool raises
+        raise RunError(f"--log {tool} cannot be used ({type(e).__name__}: {e}): repair that, or leave it out") from e
 
 
 def _import_extra(module: str, extra: str) -> Any:

@@ -50,7 +50,7 @@ class Pace:
             if (done := learner.steps[0]) >= self.first + SLOW_STEPS:
                 self.start, self.first = now, done
             return False
-        if now - self.last < self.every:
+        if not passed(self.every, self.last):
             return False
         self.last = now
         return True
@@ -59,12 +59,24 @@ class Pace:
         """Return task, epoch, loss, images per second and time left."""
         done, _ = learner.steps
         assert self.start is not None  # nothing is due before
-        speed = (done - self.first) / max(time.monotonic() - self.start, 1e-9)  # steps per second
+        seconds = time.monotonic() - self.start
+        speed = (done - self.first) / seconds if seconds > 0 else 0  # steps per second
         images = speed * learner.batch_size * self.together
         task, epoch = learner.place
-        place = f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.training.epochs}"
+        place = f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.epochs}"
         pace = f"{images:,.0f} img/s  {clock((self.total - done) / speed)} left" if speed else "measuring the speed"
-        return f"{place}  loss {learner.mean_loss():.3f}  {pace}"
+        return f"{self.whose(learner)}{place}  loss {learner.mean_loss():.3f}  {pace}"
+
+    def whose(self, learner: Learner) -> str:
+        """Return which of several runs is shown; nothing for one alone."""
+        if self.together == 1:
+            return ""
+        return f"{learner.method.label or type(learner.method).__name__}, seed {learner.seed}: "
+
+
+def passed(seconds: float, since: float) -> bool:
+    """Return whether so much time has passed since then, or the clock was set back."""
+    return not 0 <= time.monotonic() - since < seconds
 
 
 def clock(seconds: float) -> str:
@@ -119,7 +131,8 @@ class PlainWatch(Watch):
         if moment == "task":
             rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
             seen = ", ".join(f"{view} {row[: learner.tasks_learned].mean():.2f} %" for view, row in rows.items())
-            self._print(f"after task {learner.task}: mean Class-IL accuracy on the tasks so far: {seen}")
+            after = f"{self.pace.whose(learner)}after task {learner.task}"
+            self._print(f"{after}: mean Class-IL accuracy on the tasks so far: {seen}")
         elif self.pace.due(learner):
             self._print(self.pace.describe(learner))
 

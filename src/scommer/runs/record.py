@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
+from math import inf
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -14,14 +15,26 @@ import numpy as np
 
 from scommer.errors import RunWarning, UsageError, lookup
 from scommer.files import write_atomically
-from scommer.runs.facts import CodeFacts, DeviceFacts, ExperimentFacts, StreamFacts, Times, from_json, to_json
+from scommer.runs.facts import (
+    CodeFacts,
+    DeviceFacts,
+    ExperimentFacts,
+    Progress,
+    StreamFacts,
+    Times,
+    from_json,
+    parse_json,
+    to_json,
+)  # fmt: skip
 
 FORMAT = 1
+LONGEST = 1e12  # seconds of a run
 LARGEST = 2**24  # bytes of a record.json; ours have some ten thousand
 LARGEST_UNPACKED = 2**30  # bytes of all arrays
-SHAPES = {  # axes of the arrays of every method: R rows of a matrix, T tasks, C classes, others of any length
-    "loss": "E", "class_accuracy": "RC", "class_probability": "C", "task_probability": "T", "reliability": "B3",
-    "activity": "CN",
+SETTINGS = ("class_il", "task_il")  # in which a memory is scored
+ARRAYS = {  # axes (R rows of a matrix, T tasks, C classes, others of any length) and range of the arrays that we read
+    "loss": ("E", -1e38, 1e38), "class_accuracy": ("RC", 0, 100), "class_probability": ("C", 0, 1),
+    "task_probability": ("T", 0, 1), "reliability": ("B3", 0, 1e15), "activity": ("CN", 0, 1e15), "p_s": ("CN", 0, 1),
 }  # fmt: skip
 REMEDY = "remove its folder, or run it again with --fresh"
 
@@ -85,9 +98,7 @@ class Record:
         folder = Path(folder)
         path = folder / "record.json"
         try:
-            if path.stat().st_size > LARGEST:
-                raise ValueError(f"it has more than {LARGEST} bytes")
-            record = from_json(cls, json.loads(path.read_text(), parse_constant=_not_finite), skip="arrays")
+            record = from_json(cls, _read(path), skip="arrays")
             record._check()
         except OSError as e:
             why = "there is no record.json in it" if isinstance(e, FileNotFoundError) else e.strerror or e
@@ -104,7 +115,7 @@ class Record:
             raise ValueError(f"its format is {self.format}, expected {FORMAT}")
         if self.inference not in self.matrices or self.matrices.keys() != self.scores.keys():
             raise ValueError(f"it has no scores of its memory '{self.inference}'")
-        if self.times.steps < 1 or self.times.seconds < 0 or (self.times.together or 1) < 1:
+        if self.times.steps < 1 or not 0 <= self.times.seconds < LONGEST or (self.times.together or 1) < 1:
             raise ValueError(f"{self.times.steps} steps in {self.times.seconds} s are impossible")
         tasks, classes = self.stream.tasks, len(self.stream.classes)
         if not tasks or not all(0 <= c < classes for task in tasks for c in task):
@@ -113,16 +124,35 @@ class Record:
             if "class_il" not in by_setting or by_setting.keys() != self.scores[memory].keys():
                 raise ValueError(f"the scores of {memory} are incomplete")
             for setting, rows in by_setting.items():
+                if setting not in SETTINGS:
+                    raise ValueError(f"there is no setting '{setting}'")
                 if len(rows) not in (1, len(tasks)) or any(len(row) != len(tasks) for row in rows):
                     raise ValueError(f"the matrix of {memory} in {setting} does not have {len(tasks)} tasks")
                 if not all(0 <= value <= 100 for row in rows for value in row):
                     raise ValueError(f"the matrix of {memory} in {setting} is not in percent")
                 if "accuracy" not in self.scores[memory][setting]:
                     raise ValueError(f"{memory} has no accuracy in {setting}")
+                if not all(-100 <= value <= 100 for value in self.scores[memory][setting].values()):
+                    raise ValueError(f"the scores of {memory} in {setting} are not in percent")
 
 
-def _not_finite(constant: str) -> float:
-    raise ValueError(f"it holds {constant}")
+def _read(path: Path) -> Any:
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"it has more than {LARGEST} bytes")
+    return parse_json(path.read_text("utf-8"))
+
+
+def load_progress(folder: Path) -> Progress:
+    """Read how far an unfinished run is."""
+    path = folder / "progress.json"
+    try:
+        progress = from_json(Progress, _read(path))
+        done, total = progress.steps
+        if not 0 <= done <= total or total < 1:
+            raise ValueError(f"{done} of {total} steps are impossible")
+    except (OSError, ValueError, RecursionError):
+        raise UsageError(f"{path} is damaged: run the same command to resume") from None
+    return progress
 
 
 def load_all(folders: Sequence[Path]) -> dict[Path, Record]:
@@ -162,14 +192,14 @@ class _Arrays(Mapping[str, np.ndarray]):
             raise UsageError(f"{self._path} is damaged ({type(e).__name__}: {e}): {REMEDY}") from None
 
     def _checked(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Return the array, if it has numbers and the shape that belongs to its name."""
-        axes = SHAPES.get(name.split("/")[0])
-        sizes = None if axes is None else tuple(self._sizes.get(axis) for axis in axes)
-        fits = sizes is None or (
-            array.ndim == len(sizes) and all(n in (None, m) for n, m in zip(sizes, array.shape, strict=True))
-        )
-        if array.dtype.kind not in "fiub" or not fits:
+        """Return the array, if it has the numbers and the shape that belong to its name."""
+        axes, low, high = ARRAYS.get(name.split("/")[0], (None, -inf, inf))
+        sizes = array.shape if axes is None else tuple(self._sizes.get(axis) for axis in axes)
+        fits = array.ndim == len(sizes) and all(n in (None, m) for n, m in zip(sizes, array.shape, strict=True))
+        if array.dtype.kind not in ("fiub" if axes is None else "fiu") or not fits:
             raise ValueError(f"{name} is {array.dtype} {array.shape}")
+        if (array < low).any() or (array > high * (1 + 1e-3)).any():  # rounded; NaN is unknown
+            raise ValueError(f"{name} is not from {low:g} to {high:g}")
         return array
 
     def __getitem__(self, name: str) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 import json
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
@@ -14,12 +16,22 @@ from scommer.engine.state import restore, state_of
 from scommer.errors import RunError, ScommerError
 from scommer.files import write_atomically
 from scommer.runs import checkpoint
-from scommer.runs.experiment import Plan
+from scommer.runs.experiment import ADDED, Plan
+from scommer.runs.facts import Progress, from_json
 from scommer.runs.logs import open_log
 from scommer.runs.options import RunOptions
 from scommer.runs.progress import Watch
-from scommer.runs.record import Record
+from scommer.runs.record import LONGEST, Record
 from scommer.runs.recording import final_weights, record_of
+
+
+@dataclass
+class _Earlier:
+    """What a checkpoint says of the time before it."""
+
+    started: str
+    seconds: float
+    sources: list[str]
 
 
 class Run:
@@ -34,6 +46,7 @@ class Run:
         self.record: Record | None = None
         self.failure: ScommerError | None = None
         self.warned = False  # that training diverges
+        self.again = bool(folder and not options.fresh and (folder / "record.json").exists())  # for the weights
         self.learner = Learner(
             plan.stream, plan.method, plan.training, buffer=e.buffer, seed=e.seed,
             device=device, precision=precision, capture=options.capture,
@@ -63,7 +76,9 @@ class Run:
                 )
         try:
             restore(self.learner, tensors, values)
-            self.earlier = {name: values[name] for name in self.earlier}
+            self.earlier = vars(from_json(_Earlier, {name: values[name] for name in self.earlier}))
+            if not self.earlier["sources"] or not 0 <= self.earlier["seconds"] < LONGEST:
+                raise ValueError("its history is incomplete")
         except Exception as e:  # whatever a file may hold
             raise RunError(
                 f"the checkpoint in {self.folder} does not fit this run ({type(e).__name__}: {e}): "
@@ -73,18 +88,22 @@ class Run:
     def close(self) -> None:
         """Close the log, if there is one."""
         if self.log:
-            self.log.close()
+            try:
+                self.log.close()
+            except Exception as e:
+                self._lose_log(e)
 
     def begin(self) -> None:
-        """Show the progress; when starting over, first remove what an earlier run left."""
+        """Show the progress; when starting over, remove what an earlier run left, unless the disk is full."""
+        self.show_progress()
         if self.folder and self.options.fresh:
             try:
                 checkpoint.clear(self.folder)
-                for name in ("record.json", "arrays.npz", "weights.safetensors"):
+                for name in ("weights.safetensors", "record.json", "arrays.npz"):  # a record is never without arrays
                     (self.folder / name).unlink(missing_ok=True)
             except OSError as e:
                 raise RunError(f"cannot remove {e.filename}: {e.strerror or e}; give another folder with --out") from e
-        self.show_progress()
+            self.show_progress()
 
     def note(self, moment: Moment) -> None:
         """Log the loss of an epoch or the accuracies after a task; warn once if training diverges."""
@@ -104,7 +123,16 @@ class Run:
                     row = getattr(rows[-1], setting)
                     values[f"{view}/{setting}/mean"] = float(row[:known].mean())
                     values |= {f"{view}/{setting}/task {i + 1}": float(a) for i, a in enumerate(row[:known])}
-        self.log.scalars(learner.steps[0], values)
+        try:
+            self.log.scalars(learner.steps[0], values)
+        except Exception as e:  # whatever a tool raises when a disk is full or a server does not answer
+            self._lose_log(e)
+
+    def _lose_log(self, error: Exception) -> None:
+        """Continue without a log: what is learned does not depend on it."""
+        self.log = None
+        why = f"{self.options.log} failed ({type(error).__name__}: {error})"
+        self.watch.warn(f"{self.plan.name}: its curves are incomplete, {why}")
 
     def steps_left(self) -> int:
         """Return how many steps remain."""
@@ -113,7 +141,7 @@ class Run:
 
     def history(self) -> dict[str, Any]:
         """Return when the run was started, how long it has taken, by which code and on which device."""
-        seconds = self.earlier["seconds"] + time.monotonic() - self.resumed_at
+        seconds = self.earlier["seconds"] + max(0.0, time.monotonic() - self.resumed_at)
         return {**self.earlier, **self._device(), "seconds": seconds}
 
     def _device(self) -> dict[str, str]:
@@ -125,7 +153,8 @@ class Run:
             return
         self.learner.mean_loss()  # raises the error
         tensors, values = state_of(self.learner)
-        checkpoint.save(self.folder, tensors, values | self.history() | {"plan": self.plan.identity})
+        about = self.history() | {"plan": self.plan.identity, "again": self.again}
+        checkpoint.save(self.folder, tensors, values | about)
         self.saved_at, self.saved_steps = time.monotonic(), self.learner.steps[0]
         self.show_progress()
 
@@ -134,17 +163,17 @@ class Run:
         self.shown_at = time.monotonic()
         if self.folder:
             learner = self.learner
-            progress = {
-                "name": self.plan.name,
-                "steps": learner.steps,
-                "saved": self.saved_steps,
-                "task": learner.task,
-                "epoch": learner.epoch,
-                "tasks": len(learner.phases),
-                "epochs": self.plan.training.epochs,
-                "scores": {view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
-            }
-            write_atomically(self.folder / "progress.json", json.dumps(progress).encode())
+            progress = Progress(
+                name=self.plan.name,
+                steps=list(learner.steps),
+                saved=self.saved_steps,
+                task=learner.task,
+                epoch=learner.epoch,
+                tasks=len(learner.phases),
+                epochs=self.plan.training.epochs,
+                scores={view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
+            )
+            write_atomically(self.folder / "progress.json", json.dumps(vars(progress)).encode())
 
     def finish(self, weights: bool, together: int) -> None:
         """Write the record and, if requested, the weights; then remove the checkpoints."""
@@ -154,7 +183,8 @@ class Run:
                 content = safetensors.torch.save(final_weights(self.learner))
                 write_atomically(self.folder / "weights.safetensors", content)
             record.save(self.folder)
-            checkpoint.clear(self.folder)
+            with suppress(OSError):  # the next command tries again
+                checkpoint.clear(self.folder)
         self.record = record
 
 
@@ -162,7 +192,7 @@ def _difference(identity: str, plan: Plan) -> str:
     """Describe how another run's identity differs from a plan."""
     try:
         facts, settings, fingerprint, *_ = json.loads(identity)
-        there, here = {**settings, **facts}, {**plan.settings, **plan.facts}
+        there, here = {**ADDED, **settings, **facts}, {**plan.settings, **plan.facts}
         changes = [f"{name} {there.get(name)}, not {here[name]}" for name in here if there.get(name) != here[name]]
         changes += ["other images"] if fingerprint != plan.stream.fingerprint else []
     except (ValueError, TypeError, AttributeError):

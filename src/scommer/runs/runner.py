@@ -5,19 +5,20 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from scommer.device import choose_device, choose_precision, computing_on
+from scommer.engine.learner import Moment
 from scommer.errors import RunError, ScommerError, UsageError
 from scommer.provenance import sources
 from scommer.runs import checkpoint
 from scommer.runs.experiment import Experiment, prepare
 from scommer.runs.options import RunOptions
-from scommer.runs.progress import Watch
+from scommer.runs.progress import Watch, passed
 from scommer.runs.record import Record
 from scommer.runs.run import Run
 from scommer.streams import Stream
@@ -112,8 +113,9 @@ def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
             )
     if record.code.sources != sources():
         watch.warn(f"{folder.name} was finished by another version of the code: run it again with --fresh")
-    if (folder / "weights.safetensors").exists() or not checkpoint.newer_than(folder / "record.json"):
-        checkpoint.clear(folder)  # left by a process that was killed; newer ones belong to training for weights
+    if (folder / "weights.safetensors").exists() or not checkpoint.trains_again(folder):  # for weights
+        with suppress(OSError):  # the folder may be read-only
+            checkpoint.clear(folder)  # left by a process that was killed
     return record
 
 
@@ -128,7 +130,7 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
             while active and not stops and time.monotonic() < end:
                 for one, moments in list(active.items()):
                     try:
-                        moment = next(moments, None)
+                        moment = _advance(moments, stops)
                         if moment is None:
                             one.finish(options.weights, len(runs))
                             del active[one]
@@ -136,9 +138,9 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
                         one.note(moment)
                         if one is watched:
                             watch.moment(one.learner, moment)
-                        if time.monotonic() - one.saved_at >= options.checkpoint_seconds:
+                        if passed(options.checkpoint_seconds, one.saved_at):
                             one.save()
-                        elif moment == "task" or time.monotonic() - one.shown_at >= PROGRESS_SECONDS:
+                        elif moment == "task" or passed(PROGRESS_SECONDS, one.shown_at):
                             one.show_progress()
                     except (BrokenPipeError, SystemExit):  # the reader of our output is gone; rich raises the latter
                         stops.append(signal.SIGPIPE)
@@ -146,12 +148,30 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
                         one.failure = e
                         del active[one]
                         if active:
-                            watch.warn(f"{one.plan.name} failed, the others continue: {e}")
                             watched = max(active, key=Run.steps_left)
+                            _warn(watch, f"{one.plan.name} failed, the others continue: {e}")
             if saved := [one for one in active if _save(one, watch)]:
                 raise Interrupted(saved) if stops else TimeUp(saved)
     finally:
         watch.end()
+
+
+def _advance(moments: Iterator[Moment], stops: list[int]) -> Moment | None:
+    """Go on to the next moment. If a method stops in between, its learner is not consistent, and must not be saved."""
+    try:
+        return next(moments, None)
+    except (BrokenPipeError, SystemExit) as e:  # a method of a plugin may print
+        stops.append(signal.SIGPIPE)
+        raise RunError(
+            f"stopped in the middle of a step ({type(e).__name__}): "
+            "run the same command to resume from the last checkpoint"
+        ) from e
+
+
+def _warn(watch: Watch, message: str) -> None:
+    """Show a warning if anybody reads it: what follows saves runs."""
+    with suppress(BrokenPipeError, SystemExit):
+        watch.warn(message)
 
 
 def _save(run: Run, watch: Watch) -> bool:
@@ -160,7 +180,7 @@ def _save(run: Run, watch: Watch) -> bool:
         run.save()
     except ScommerError as e:
         run.failure = e
-        watch.warn(f"{run.plan.name} was not saved: {e}")
+        _warn(watch, f"{run.plan.name} was not saved: {e}")
     return run.failure is None
 
 

@@ -9,11 +9,13 @@ from scommer.analysis.figures import style
 from scommer.analysis.figures.heatmap import ticks
 from scommer.analysis.figures.tasks import seen_so_far
 from scommer.analysis.groups import Group
+from scommer.errors import UsageError
 
 
 def check(group: Group) -> None:
     """Refuse runs without training losses."""
-    group.arrays("loss")
+    if not group.arrays("loss").size:
+        raise UsageError(f"{group.records[0].name} holds no losses: run it again with --fresh")
 
 
 def figure(groups: Sequence[Group]) -> Figure:
@@ -28,7 +30,7 @@ def figure(groups: Sequence[Group]) -> Figure:
     tasks, epochs = groups[0].matrices().shape[-1], set()
     for group, look in zip(groups, style.looks(groups), strict=True):
         loss = group.arrays("loss")
-        epochs.add(group.records[0].settings["epochs"])
+        epochs.add(str(group.records[0].settings.get("epochs")))
         x = np.arange(1, loss.shape[1] + 1) * tasks / loss.shape[1]
         style.line(top, x, loss, color=look["color"], linewidth=0.8)
         for memory, line_style in style.memory_lines(group):

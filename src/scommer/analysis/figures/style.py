@@ -72,7 +72,7 @@ def memory_lines(group: Group) -> list[tuple[str, Any]]:
 def line(ax: Axes, x: np.ndarray, seeds: np.ndarray, **look: Any) -> None:
     """Draw the mean over seeds [S, X], with a band of one standard deviation to either side if there are several."""
     log = ax.get_yscale() == "log"  # of the logarithms then, or the band could reach below zero
-    mean, std = mean_std(np.log10(seeds) if log else seeds)
+    mean, std = mean_std(np.log10(np.where(seeds > 0, seeds, np.nan)) if log else seeds)  # 0 has no place there
     middle, low, high = (10**v if log else v for v in (mean, mean - std, mean + std))
     ax.plot(x, middle, **look)
     if len(seeds) > 1:

@@ -43,7 +43,7 @@ def _command(runs: Sequence[Record]) -> Command:
     words += ["--buffer", str(e.buffer)] if e.buffer else []
     seeds = [str(r.experiment.seed) for r in runs]
     words += ["--seeds", *seeds] if len(seeds) > 1 else ["--seed", *seeds]
-    words += ["--variant", e.variant] if e.variant != "official" else []
+    words += ["--variant", e.variant] if e.variant != presets.usual_variant(e.stream) else []
     words += ["--validation", str(e.validation)] if e.validation else []
     preset = presets.settings(e.stream, e.method, e.buffer, e.variant)
     settings = settings_of(record)
