@@ -141,6 +141,19 @@ def test_on_a_cpu_no_flag_is_changed(found: tuple[bool, bool, bool]) -> None:
         assert (flags(), QUEUES in os.environ) == (found, False)
 
 
+def test_threads_of_a_cpu_are_set_and_restored_unless_the_environment_says_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with computing_on(CPU, "fp32", threads=3):
+        assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == before
+    monkeypatch.setenv("OMP_NUM_THREADS", str(before))
+    with computing_on(CPU, "fp32", threads=3):
+        assert torch.get_num_threads() == before
+
+
 def test_the_users_number_of_queues_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(QUEUES, "4")
     with computing_on(GPU, "fp32"):

@@ -52,11 +52,14 @@ def choose_precision(wanted: str | None, device: torch.device) -> Precision:
 
 
 @contextmanager
-def computing_on(device: torch.device, precision: Precision, keep_memory: bool = True) -> Iterator[None]:
+def computing_on(
+    device: torch.device, precision: Precision, keep_memory: bool = True, threads: int | None = None
+) -> Iterator[None]:
     """Set the process-wide state for computing on a device, and restore it at the end.
 
     On a GPU: the current device, its number of queues, TF32 if the precision allows it, deterministic kernels. On a
-    CPU: freed memory is kept for reuse, unless `keep_memory` is off.
+    CPU: freed memory is kept for reuse, unless `keep_memory` is off, and PyTorch uses this many threads, unless the
+    environment sets OMP_NUM_THREADS.
     """
     with ExitStack() as settings:
         if device.type == "cuda":
@@ -64,8 +67,11 @@ def computing_on(device: torch.device, precision: Precision, keep_memory: bool =
             settings.enter_context(current(device))
             tf32 = precision != "fp32"
             settings.enter_context(_KERNELS.set(_Kernels(tf32, tf32, deterministic=True)))
-        elif keep_memory and _glibc():
-            settings.enter_context(_KEEP_FREED_MEMORY.set(True))
+        else:
+            if keep_memory and _glibc():
+                settings.enter_context(_KEEP_FREED_MEMORY.set(True))
+            if threads and "OMP_NUM_THREADS" not in os.environ:
+                settings.enter_context(_THREADS.set(threads))
         yield
 
 
@@ -166,6 +172,7 @@ def _keep_freed_memory(keep: bool) -> None:
 
 
 _KEEP_FREED_MEMORY = _Setting(lambda: False, _keep_freed_memory)
+_THREADS = _Setting(torch.get_num_threads, torch.set_num_threads)
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scommer.cli.common import DeviceOption, console, print_error
+from scommer.cli.common import DeviceOption, Stopped, console, print_error
 from scommer.errors import UsageError
 from scommer.files import expand_user, write_output
 
@@ -25,7 +25,8 @@ ModelArgument = Annotated[
 def learn(
     model: ModelArgument,
     folder: Annotated[
-        Path, typer.Argument(help="A folder with a folder of images for each class.", show_default=False)
+        Path,
+        typer.Argument(metavar="FOLDER", help="A folder with a folder of images for each class.", show_default=False),
     ],
     size: Annotated[
         int | None, typer.Option("--size", help="Of a new classifier: crop and scale all images to this many pixels.")
@@ -63,6 +64,8 @@ def learn(
     from scommer.runs.settings import parse
 
     path = expand_user(model)
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}: create it first")
     given = {"--size": size, "--method": method, "--buffer": buffer, "--seed": seed, "--set": settings or None}
     try:
         with FileLock(f"{path}.lock", timeout=0):
@@ -74,21 +77,22 @@ def learn(
                 known = {str(c): c for c in made.classes_.tolist()}
                 channels, *shape = made.form_[1]
                 images, names = _read(folder, channels, (shape[0], shape[1]), skip_broken)
-            elif not path.parent.is_dir():
-                raise UsageError(f"there is no folder {path.parent} for {model}: create it first")
             else:
                 made = _create(method, buffer, seed, dict(map(parse, settings or [])), device)
                 images, names = _read(folder, None, size, skip_broken)
             labels = [known.get(name, name) for name in names]
             made.partial_fit(images, labels, layout="NHWC", watch=watch_for(console))
             made.save(path)
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped: nothing was learned, and {model} is as it was") from None
     except Timeout:
         raise UsageError(f"{model} is being written by another process: wait until it has finished") from None
     new = sorted(set(names) - set(known))
     console.print(
         f"{model}: learned {len(names)} images of {len(set(names))} classes"
         + (f", new: {', '.join(new)}" if known and new else "")
-        + f"; {len(made.classes_)} classes in all"
+        + f"; {len(made.classes_)} classes in all",
+        soft_wrap=True,
     )
 
 

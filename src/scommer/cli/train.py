@@ -172,8 +172,6 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, even if the runs are finished.")] = False,
 ) -> None:
     """Show forgetting, and how replay prevents it: SGD, ER and SCoMMER learn ten digits, two at a time."""
-    import torch
-
     from scommer.analysis import figures
     from scommer.analysis.figures.heatmap import heatmaps
     from scommer.analysis.summary import method_table, short_tables
@@ -182,7 +180,6 @@ def demo(
     from scommer.runs.progress import watch_for
     from scommer.runs.runner import run_together
 
-    torch.set_num_threads(1)  # hardly slower for a network this small, and much faster on a busy machine
     console.print("Five tasks of two digits each, one after the other. Earlier images come back only from memory.\n")
     wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
     with stoppable():

@@ -50,6 +50,8 @@ def from_folder(
             f"{folder} contains {len(classes)} folders, expected 2 or more: give the parent folder of the class folders"
         )
     files, labels, skipped = _labelled_files(train, classes)
+    if unknown := next((path for path in _subfolders(test or train) if path.name not in classes), None):
+        raise UsageError(f"{unknown} is a class without a folder for training: add one, or remove this one")
     test_files, test_labels, also_skipped = _labelled_files(test, classes) if test else ([], [], [])
     _warn_of_skipped(skipped + also_skipped)
     _warn_of_stray({folder, train, test or train})
@@ -83,9 +85,15 @@ def class_files(folder: Path | str) -> tuple[list[Path], list[str]]:
     folder = expand_user(folder)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: give one that contains a folder of images for each class")
-    classes = [path.name for path in _subfolders(folder)]
-    if not classes:
+    found = _subfolders(folder)
+    if not found:
         raise UsageError(f"{folder} contains no folders: give the parent folder of the class folders")
+    empty = [path for path in found if not _files_below(path)[0]]
+    if len(empty) == len(found):
+        raise UsageError(f"{folder} contains no images: expected files with {', '.join(sorted(SUFFIXES))}")
+    if empty:
+        warnings.warn(f"skipped {_count(empty, 'folder')} without images: {_first(empty)}", RunWarning, stacklevel=2)
+    classes = [path.name for path in found if path not in empty]
     files, labels, skipped = _labelled_files(folder, classes)
     _warn_of_skipped(skipped)
     _warn_of_stray({folder})
@@ -198,9 +206,6 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _labelled_files(folder: Path, classes: Sequence[str]) -> tuple[list[Path], list[int], list[Path]]:
     """Return the image files of all classes, their labels, and the files of other types."""
-    unknown = next((path for path in _subfolders(folder) if path.name not in classes), None)
-    if unknown:
-        raise UsageError(f"{unknown} is a class without a folder for training: add one, or remove this one")
     files: list[Path] = []
     labels: list[int] = []
     skipped: list[Path] = []

@@ -29,7 +29,7 @@ from scommer.lifelong.state import ClassifierState, load_state, must_fit, save_s
 from scommer.lifelong.widening import widen
 from scommer.methods import METHODS
 from scommer.runs import presets
-from scommer.runs.experiment import Experiment, check
+from scommer.runs.experiment import Experiment, check, usual_threads
 from scommer.runs.progress import Watch
 
 NESTED = "settings__"  # as scikit-learn names a parameter of a parameter
@@ -296,7 +296,9 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state = self._learned_state()  # read once: another thread may replace it
         inputs: Inputs = read_inputs(given, layout, state.form, self.features, self)
         device = choose_device(self.device)
-        with computing_on(device, choose_precision(self.precision, device), keep_memory=False):
+        threads = usual_threads(state.settings["network"], state.form.shape)
+        precision = choose_precision(self.precision, device)
+        with computing_on(device, precision, keep_memory=False, threads=threads):
             return state, learning.probabilities(state, inputs)
 
     def predict_proba(self, X: Any, *, layout: Layout = "auto") -> NDArray[np.float32]:

@@ -1,7 +1,11 @@
 """A classifier as an ONNX file: raw inputs in, probabilities out, for any runtime."""
 
+import copy
 import json
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 import numpy as np
@@ -40,6 +44,20 @@ class _Predictor(nn.Module):
         return p[:, self.order]
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what the exporter says about itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def to_onnx(state: ClassifierState, features: nn.Module | None = None, example: Tensor | None = None) -> bytes:
     """Return the classifier as an ONNX model; `example` is an image for `features`, [1, C, H, W]."""
     for package in ("onnx", "onnxscript"):
@@ -52,14 +70,20 @@ def to_onnx(state: ClassifierState, features: nn.Module | None = None, example: 
         example = torch.zeros((1, *(form.shape[2:] if form.is_row else form.shape)), dtype=getattr(torch, form.dtype))
     elif example.dtype == torch.uint8:
         example = example.float() / 255  # what the frozen network receives
-    module = _Predictor(state, features).cpu().eval()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
-        made = torch.onnx.export(
-            module, (example.expand(2, *example.shape[1:]).contiguous(),), dynamo=True, opset_version=OPSET,
-            verbose=False, input_names=["rows" if form.is_row and features is None else "images"],
-            output_names=["probabilities"], dynamic_shapes={"x": {0: torch.export.Dim("batch")}},
-        )  # fmt: skip
+    with _quiet(), torch.no_grad():
+        module = copy.deepcopy(_Predictor(state, features)).cpu()
+        with suppress(NotImplementedError):  # of torch.export, whose modules have one mode
+            module.eval()
+        try:
+            made = torch.onnx.export(
+                module, (example.expand(2, *example.shape[1:]).contiguous(),), dynamo=True, opset_version=OPSET,
+                verbose=False, input_names=["rows" if form.is_row and features is None else "images"],
+                output_names=["probabilities"], dynamic_shapes={"x": {0: torch.export.Dim("batch")}},
+            )  # fmt: skip
+        except torch.onnx.OnnxExporterError as e:
+            raise UsageError(
+                f"`features` cannot be written as ONNX ({type(features).__name__}): give the network as a plain module"
+            ) from e
     assert made is not None
     model = made.model_proto
     onnx.helper.set_model_props(model, {"classes": json.dumps(np.sort(state.classes).tolist())})

@@ -1,6 +1,7 @@
 """What users give to a classifier, as images [N, C, H, W]: rows of features, images, or anything through `features`."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -102,13 +103,15 @@ def _through_network(network: nn.Module, device: torch.device) -> Callable[[NDAr
     @torch.no_grad()
     def compute(images: NDArray[Any]) -> Tensor:
         training = network.training
-        network.to(device).eval()
+        with suppress(NotImplementedError):  # of torch.export, whose modules have one mode
+            network.to(device).eval()
         try:
             x = torch.from_numpy(images).to(device)
             output: Tensor = network(x.float() / 255 if x.dtype == torch.uint8 else x)
             return output
         finally:
-            network.train(training)
+            with suppress(NotImplementedError):
+                network.train(training)
 
     return compute
 

@@ -58,7 +58,7 @@ def learn_task(
     plan = prepare(experiment)
     _check_scale(plan, noun, fit_std=state is None and "std" not in params["settings"])
     chosen_precision = choose_precision(precision, where)
-    with computing_on(where, chosen_precision):
+    with computing_on(where, chosen_precision, threads=plan.threads):
         learner = Learner(
             stream, plan.method, plan.training, buffer=experiment.buffer, seed=experiment.seed, device=where,
             precision=chosen_precision, earlier=len(state.history) if state else 0,

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from math import prod
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ ADDED = {  # settings that early records lack: with these values, which are what
     "balanced": False, "horizon": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term", "min_steps": 0,
     "fill": False,
 }  # fmt: skip
+SMALL_NETWORKS = ("linear", "mlp", "small")
+SMALL_INPUT = 1024  # values
 MIN_STD = 1e-3  # the smallest standard deviation that images are divided by
 CONSTANT = 1e-6  # relative deviation up to which a feature is constant but for rounding
 
@@ -87,6 +90,11 @@ class Plan:
         return not (isinstance(self.experiment.stream, str) and presets.has(self.experiment.stream))
 
     @property
+    def threads(self) -> int | None:
+        """How many threads of a CPU to use; None: as many as PyTorch chooses."""
+        return usual_threads(self.training.network, self.stream.data.image_shape)
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The experiment as plain values, for a record."""
         e = self.experiment
@@ -110,6 +118,11 @@ class Plan:
         stream = re.sub(r"[^\w.+-]+", "_", f["stream"]).strip(".-") or "stream"
         parts = [stream, f["method"], *([f["buffer"]] if f["buffer"] else []), f"seed{f['seed']}"]
         return "-".join([*map(str, parts), sha256(self.identity.encode()).hexdigest()[:6]])
+
+
+def usual_threads(network: str, image_shape: Sequence[int]) -> int | None:
+    """Return 1 for a small step: hardly slower, and much faster where others compute too. Else PyTorch's choice."""
+    return 1 if network in SMALL_NETWORKS and prod(image_shape) <= SMALL_INPUT else None
 
 
 def as_learned(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,8 @@ class PlainWatch(Watch):
             rows = {view: scores[-1].class_il for view, scores in learner.scores.items() if "/" not in view}
             seen = ", ".join(f"{view} {row[: learner.tasks_learned].mean():.2f} %" for view, row in rows.items())
             after = f"{self.pace.whose(learner)}after task {learner.task}"
-            self._print(f"{after}: mean Class-IL accuracy on the tasks so far: {seen}")
+            if seen:  # there are test images
+                self._print(f"{after}: mean Class-IL accuracy on the tasks so far: {seen}")
         elif self.pace.due(learner):
             self._print(self.pace.describe(learner))
 

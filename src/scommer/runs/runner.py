@@ -64,7 +64,8 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     records: dict[str, Record] = {}
     failures: dict[str, ScommerError] = {}
     with ExitStack() as resources:
-        resources.enter_context(computing_on(device, precision))
+        threads = 1 if all(plan.threads == 1 for plan in plans) else None
+        resources.enter_context(computing_on(device, precision, threads=threads))
         runs: list[Run] = []
         for name, plan in dict(zip(names, plans, strict=True)).items():
             folder = options.folder(name)

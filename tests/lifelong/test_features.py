@@ -1,0 +1,129 @@
+"""Frozen networks: images pass through them in batches, and the memory keeps what comes out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from real_rows import DX, DXT, DY, DYT
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from scommer import LifelongClassifier
+from scommer.errors import UsageError
+from scommer.lifelong.inputs import BATCH
+
+BYTES, TEST_BYTES = ((x * 255).astype(np.uint8) for x in (DX, DXT))
+
+
+def make_network(seed: int = 0) -> nn.Module:
+    """A small convolutional network with random weights and statistics of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = [nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten()]
+    network = nn.Sequential(*layers)
+    with torch.no_grad():
+        for t in network.state_dict().values():
+            if t.is_floating_point():
+                t.copy_(torch.rand(t.shape, generator=generator) - (0.5 if t.dim() > 1 else 0.0))
+    return network
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    return make_network()
+
+
+@torch.no_grad()
+def by_hand(network: nn.Module, images: Any) -> np.ndarray:
+    network.eval()
+    rows: Tensor = network(torch.from_numpy(images)[:, None].float() / 255)
+    network.train()
+    return rows.numpy()
+
+
+@pytest.mark.parametrize("method", [None, "scommer"])
+def test_images_are_learned_as_their_features(network: nn.Module, method: str | None) -> None:
+    params: dict[str, Any] = {"method": method, "device": "cpu", "settings": {"epochs": 5} if method else None}
+    rows, test_rows = by_hand(network, BYTES), by_hand(network, TEST_BYTES)
+    plain = LifelongClassifier(**params)
+    through = LifelongClassifier(**params, features=network)
+    for classes in ([0, 1, 2, 3], [4, 5]):
+        which = np.isin(DY, classes)
+        plain.partial_fit(rows[which], DY[which])
+        through.partial_fit(BYTES[which], DY[which])
+    np.testing.assert_allclose(through.predict_proba(TEST_BYTES), plain.predict_proba(test_rows), atol=1e-4)
+    known = DYT < 6
+    assert through.score(TEST_BYTES[known], DYT[known]) > 0.7
+    assert network.training  # left as it was
+    if method:
+        x, y = through.remembered_
+        assert x.shape == (200, 16 * 9)  # rows, no images
+        distances = np.abs(x[:, None] - rows[None]).max(2)
+        assert distances.min(1).max() < 1e-4
+        assert np.array_equal(y, DY[distances.argmin(1)])
+
+
+def test_floats_images_of_pillow_and_functions(network: nn.Module) -> None:
+    model = LifelongClassifier(device="cpu", features=network).fit(BYTES[:400], DY[:400])
+    expected = model.predict_proba(TEST_BYTES[:9])
+    pictures = [Image.fromarray(image) for image in TEST_BYTES[:9]]
+    np.testing.assert_allclose(model.predict_proba(pictures), expected, atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba((TEST_BYTES[:9] / 255).astype(np.float32)), expected, atol=1e-4)
+    sizes: list[int] = []
+
+    def count(words: list[str]) -> list[list[float]]:
+        sizes.append(len(words))
+        return [[word.count(letter) for letter in "aeiou"] for word in words]
+
+    words = ["banana", "papaya", "beet", "leek"] * 40
+    learned = LifelongClassifier(device="cpu", features=count).fit(words, ["fruit", "fruit", "root", "root"] * 40)
+    assert sizes == [BATCH, BATCH, 160 - 2 * BATCH]
+    assert learned.predict(["mango and ananas", "seed"]).tolist() == ["fruit", "root"]
+
+
+def test_networks_from_files(network: nn.Module, tmp_path: Path) -> None:
+    """A network may come from safetensors, TorchScript or torch.export; the same weights are needed to go on."""
+    save_file(network.state_dict(), tmp_path / "network.safetensors")
+    model = LifelongClassifier(device="cpu", features=network).fit(BYTES[:400], DY[:400])
+    model.save(tmp_path / "model.safetensors")
+    expected = model.predict_proba(TEST_BYTES)
+
+    again = make_network(seed=1)
+    with pytest.raises(UsageError, match="has other weights than the network that this classifier learned with"):
+        LifelongClassifier.load(tmp_path / "model.safetensors", features=again).predict(TEST_BYTES)
+    again.load_state_dict(load_file(tmp_path / "network.safetensors"))
+    loaded = LifelongClassifier.load(tmp_path / "model.safetensors", features=again, device="cpu")
+    assert np.array_equal(loaded.predict_proba(TEST_BYTES), expected)
+    loaded.partial_fit(BYTES[400:600], DY[400:600])
+
+    example = torch.rand(2, 1, 8, 8)
+    exported = torch.export.export(network.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("n")},))
+    torch.export.save(exported, tmp_path / "network.pt2")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        torch.jit.trace(network, example).save(tmp_path / "network.pt")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        script = torch.jit.load(tmp_path / "network.pt")
+    for other in (script, torch.export.load(tmp_path / "network.pt2").module()):
+        same = LifelongClassifier.load(tmp_path / "model.safetensors", features=other, device="cpu")
+        np.testing.assert_allclose(same.predict_proba(TEST_BYTES), expected, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused(network: nn.Module, tmp_path: Path) -> None:
+    model = LifelongClassifier(device="cpu", features=network).fit(BYTES[:400], DY[:400])
+    model.save(tmp_path / "model.safetensors")
+    with pytest.raises(UsageError, match=r"give them, as in load\(path, features=net\)"):
+        LifelongClassifier.load(tmp_path / "model.safetensors").predict(TEST_BYTES)
+    plain = LifelongClassifier(device="cpu").fit(by_hand(network, BYTES[:400]), DY[:400])
+    plain.features = network
+    with pytest.raises(UsageError, match="learned without `features`"):
+        plain.predict(TEST_BYTES)
+    for wrong, message in (
+        (lambda given: np.zeros(len(given)), r"returned shape \(64,\) for 64 inputs: return \[64, D\]"),
+        (lambda given: np.zeros((1, 5)), r"returned shape \(1, 5\) for 64 inputs"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            LifelongClassifier(device="cpu", features=wrong).fit(BYTES[:400], DY[:400])
+    with pytest.raises(UsageError, match="give at least one"):
+        model.predict(BYTES[:0])

@@ -1,0 +1,142 @@
+"""Forgetting on request: nothing of what is forgotten stays in the classifier or in its file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from real_rows import DX, DXT, DY, DYT, XT, YT, X, Y
+from safetensors.torch import load_file
+
+from scommer import LifelongClassifier
+from scommer.errors import UsageError
+from scommer.methods import METHODS
+
+BY_TASK = [name for name, method in METHODS.items() if not method.joint]
+REPLAYING = [name for name in BY_TASK if METHODS[name].draws]
+
+
+def learned(method: str | None, **params: Any) -> LifelongClassifier:
+    settings = {} if method in (None, "slda", "ncm") else {"epochs": 2, "width": 16}
+    model = LifelongClassifier(method=method, settings=settings, device="cpu", **params)
+    for classes in ([0, 1, 2], [3, 4]):
+        which = np.flatnonzero(np.isin(Y, classes))[:400]
+        model.partial_fit(X[which], Y[which])
+    return model
+
+
+def holds(path: Path, rows: Any) -> np.ndarray:
+    """Which rows are in a file, as any part of any tensor of it, or of its bytes."""
+    content = path.read_bytes()
+    return np.array([row.astype(np.float32).tobytes() in content for row in rows])
+
+
+@pytest.mark.parametrize("method", REPLAYING)
+def test_a_file_holds_the_remembered_rows_and_none_that_were_forgotten(method: str, tmp_path: Path) -> None:
+    model, path = learned(method, buffer=50), tmp_path / "model.safetensors"
+    x, y = model.remembered_
+    assert len(x) == len(y) == 50
+    model.save(path)
+    assert holds(path, x).all()  # so that this test can fail
+    model.forget(classes=[1])
+    model.save(path)
+    kept, labels = model.remembered_
+    assert np.array_equal(holds(path, x), y != 1)
+    assert np.array_equal(kept, x[y != 1])
+    assert np.array_equal(labels, y[y != 1])
+
+
+@pytest.mark.parametrize("method", REPLAYING)
+def test_single_rows_are_forgotten(method: str, tmp_path: Path) -> None:
+    model, path = learned(method, buffer=50), tmp_path / "model.safetensors"
+    x, y = model.remembered_
+    gone = np.random.default_rng(0).random(50) < 0.3
+    before = model.predict_proba(XT)
+    model.forget(where=gone)
+    model.save(path)
+    assert np.array_equal(holds(path, x), ~gone)
+    assert np.array_equal(model.remembered_[1], y[~gone])
+    assert np.array_equal(model.predict_proba(XT), before)  # what was learned from them stays
+    again = LifelongClassifier.load(path, device="cpu")
+    assert np.array_equal(again.remembered_[0], x[~gone])
+    again.partial_fit(X[:200], Y[:200])  # their slots are free
+    assert len(again.remembered_[0]) == 50
+
+
+@pytest.mark.parametrize("method", BY_TASK)
+def test_a_forgotten_class_is_not_predicted_until_it_is_learned_again(method: str, tmp_path: Path) -> None:
+    model = learned(method)
+    known = np.isin(YT, [0, 2, 3, 4])
+    before = model.predict_proba(XT)
+    model.forget(classes=[1])
+    p = model.predict_proba(XT)
+    assert not p[:, 1].any()
+    rest = before[:, [0, 2, 3, 4]]
+    np.testing.assert_allclose(p[:, [0, 2, 3, 4]], rest / rest.sum(1, keepdims=True), atol=1e-3)  # as they were
+    model.save(tmp_path / "model.safetensors")
+    loaded = LifelongClassifier.load(tmp_path / "model.safetensors", device="cpu")
+    assert np.array_equal(loaded.predict_proba(XT), p)
+    assert not any(1 in task["classes"] for task in loaded.history_)
+    which = np.flatnonzero(np.isin(Y, [1, 5]))[:300]
+    loaded.partial_fit(X[which], Y[which])
+    assert loaded.predict_proba(XT)[:, 1].any()
+    if method == "slda":
+        assert loaded.score(XT[YT == 1], YT[YT == 1]) > 0.5
+        assert loaded.score(XT[known], YT[known]) > 0.5
+
+
+def test_means_and_counts_of_a_forgotten_class_are_gone(tmp_path: Path) -> None:
+    """SLDA keeps a mean for each class, and one covariance of all, in which single classes cannot be told apart."""
+    model = learned("slda")
+    first = np.flatnonzero(Y < 3)[:400]
+    standardised = (X[first] - model.settings_["mean"]) / model.settings_["std"]
+    mean = standardised[Y[first] == 1].mean(0)
+    for forgotten in (False, True):
+        if forgotten:
+            model.forget(classes=[1])
+        model.save(tmp_path / "model.safetensors")
+        tensors = load_file(tmp_path / "model.safetensors")
+        rows = torch.cat([t.reshape(-1, 256).double() for t in tensors.values() if t.numel() % 256 == 0])
+        nearest = (rows - torch.from_numpy(mean)).abs().amax(1).min()
+        assert (nearest < 1e-3) == (not forgotten)
+
+
+def test_images_are_forgotten_too(tmp_path: Path) -> None:
+    model = LifelongClassifier(settings={"epochs": 2, "width": 8}, buffer=40, device="cpu")
+    model.partial_fit(DX[:400], DY[:400])
+    x, y = model.remembered_
+    assert x.shape == (40, 1, 8, 8)
+    model.forget(classes=[3, 4])
+    model.save(tmp_path / "model.safetensors")
+    assert np.array_equal(holds(tmp_path / "model.safetensors", x), ~np.isin(y, [3, 4]))
+    assert not np.isin(model.predict(DXT), [3, 4]).any()
+    assert model.score(DXT[DYT < 3], DYT[DYT < 3]) > 0
+
+
+def test_names_of_classes() -> None:
+    names = np.array(["cat", "dog", "owl"])
+    model = LifelongClassifier(device="cpu").fit(X[Y < 3], names[Y[Y < 3]])
+    model.forget(classes="owl")
+    assert set(model.predict(XT)) == {"cat", "dog"}
+
+
+def test_what_cannot_be_forgotten_is_refused_and_changes_nothing() -> None:
+    model = learned("er", buffer=50)
+    before, (x, _) = model.predict_proba(XT), model.remembered_
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "takes `classes` or `where`"),
+        ({"classes": [1], "where": [True] * 50}, "takes `classes` or `where`"),
+        ({"classes": [11]}, "label 11 is not one of the 5 classes"),
+        ({"where": [True] * 49}, "give a mask of 50 booleans, one per remembered input"),
+        ({"where": [0, 1, 2]}, "give a mask of 50 booleans"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(UsageError, match=message):
+            model.forget(**given)
+    assert np.array_equal(model.remembered_[0], x)
+    assert np.array_equal(model.predict_proba(XT), before)
+    with pytest.raises(UsageError, match="has not learned anything yet"):
+        LifelongClassifier(device="cpu").forget(classes=[1])
+    x[:] = 0  # a copy
+    assert model.remembered_[0].any()
