@@ -42,8 +42,8 @@ def _slots(held: Tensor, held_keys: Tensor, seen: Tensor, y: Tensor, key: Tensor
     labels, keys = torch.cat([held, y]), torch.cat([held_keys, key])
     index = torch.arange(capacity + n, device=y.device)
     empty = (index >= seen) & (index < capacity)
-    # An example's rank in its class: how many of its class have a higher key.
-    rank = ((labels[:, None] == labels) & (keys > keys[:, None]) & ~empty).sum(1)
+    # An example's rank in its class: how many of its class have a higher key. Those of empty slots are 0.
+    rank = ((labels[:, None] == labels) & (keys > keys[:, None])).sum(1)
     worth = torch.where(empty, index - 3.0 * len(index), keys - rank)  # empty slots least, and first the first
     kept = torch.zeros_like(empty).index_fill(0, worth.topk(capacity).indices, True)
     least = worth[:capacity].topk(min(n, capacity), largest=False).indices  # leave first
