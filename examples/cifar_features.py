@@ -8,6 +8,7 @@ then the principal components of all of it. No labels are used. Needs CIFAR-10 (
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,4 +76,5 @@ if __name__ == "__main__":
     parser.add_argument("--test", type=int, default=200, help="images of each class to test on")
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     given = parser.parse_args()
-    np.savez_compressed(given.output, **cifar_features(load("cifar10", given.data), given.train, given.test))
+    made: dict[str, Any] = cifar_features(load("cifar10", given.data), given.train, given.test)
+    np.savez_compressed(given.output, **made)
