@@ -44,6 +44,8 @@ def test_the_number_of_runs_that_each_table_needs() -> None:
         "sensitivity": 3 * 27,
         "variants": 3 * (2 * 2 + 11 + 2),  # both variants on two streams, eleven differences, two doubts
         "further": 3 * 6,  # two methods without replay, two with two buffers
+        "plus": 3 * 4 * 2,
+        "plus-ablation": 3 * 2 * 5,
     }
 
 

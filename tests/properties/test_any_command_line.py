@@ -68,7 +68,7 @@ SENSIBLE = {  # values that a command accepts, by the name of its parameter
     "network": ["small"], "classes": ["2"], "steps": ["1"], "cohorts": ["1"],
 }  # fmt: skip
 NAMED = {"figure": ["scores", "tasks", "history", "matrices"], "data": ["cifar10"]}  # for the parameter `name`
-TABLES = ["main", "memories", "ablation", "sensitivity", "variants", "further"]
+TABLES = ["main", "memories", "ablation", "sensitivity", "variants", "further", "plus"]
 # Nothing trains, is timed or is downloaded for long: what comes last wins, and a word too many is an error.
 SHORT = {
     ("run",): ["--minutes", "1e-9"],

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 TableArgument = Annotated[
-    str, typer.Argument(help="main, memories, ablation, sensitivity, variants or further.", show_default=False)
+    str,
+    typer.Argument(
+        help="main, memories, ablation, sensitivity, variants, further, plus or plus-ablation.", show_default=False
+    ),
 ]
 RunsOption = Annotated[Path | None, typer.Option("--runs", help="Folder of the runs.  [default: results]")]
 

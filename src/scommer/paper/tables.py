@@ -18,7 +18,7 @@ from scommer.runs import presets
 from scommer.runs.experiment import Experiment
 from scommer.runs.record import Record
 
-TABLES = ("main", "memories", "ablation", "sensitivity", "variants", "further")
+TABLES = ("main", "memories", "ablation", "sensitivity", "variants", "further", "plus", "plus-ablation")
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,10 @@ class Vocabulary:
         return Bench(name, json.loads(path.read_text()))
 
     def data(self, path: str) -> dict[str, Any]:
-        """Return the content of a TOML file."""
-        return tomllib.loads((self.root / path).read_text())
+        """Return the content of a TOML or JSON file."""
+        text = (self.root / path).read_text()
+        found: dict[str, Any] = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+        return found
 
 
 class Bench:
