@@ -20,6 +20,7 @@ import torch
 from cifar_features import cifar_features
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -173,6 +174,9 @@ def draw(results: list[dict[str, Any]], titles: dict[str, str]) -> Figure:
         row[0].set_xticks(ROWS, [str(n) for n in ROWS], minor=False)
         row[0].minorticks_off()
         row[1].set_xlabel("bytes needed to go on learning")
+        row[1].xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        row[1].xaxis.set_major_formatter(EngFormatter("B", 0))
+        row[1].minorticks_off()
     figure.legend(
         *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False
     )

@@ -27,7 +27,7 @@ class NCM(Method):
     """
 
     label: ClassVar[str] = "NCM"
-    colour: ClassVar[str] = "#1B9E77"
+    colour: ClassVar[str] = "#A6761D"
     descends: ClassVar[bool] = False
 
     def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:

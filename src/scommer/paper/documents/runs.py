@@ -158,6 +158,11 @@ class Runs:
         return statistics.fmean(self.values)
 
     @property
+    def spread(self) -> str:
+        """Mean ± standard deviation of a sample over the runs."""
+        return f"{self.mean:.2f} ± {statistics.stdev(self.values):.2f}"
+
+    @property
     def min(self) -> float:
         """The lowest accuracy at the end."""
         return min(self.values)
