@@ -126,3 +126,18 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="cannot write"):
         write_output(tmp_path / "file" / "a.png", b"1")
+
+
+def test_an_output_may_be_a_device_or_a_pipe(tmp_path: Path) -> None:
+    """Which is written to, and not replaced."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_output(pipe, b"content")
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+    assert pipe.is_fifo()
+    (tmp_path / "full").symlink_to("/dev/full")
+    with pytest.raises(RunError, match="No space left"):
+        write_output(tmp_path / "full", b"content")
+    assert Path("/dev/full").is_char_device()

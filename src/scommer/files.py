@@ -46,9 +46,13 @@ def write_output(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        target = Path(os.path.realpath(path))  # through a link, not over it
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)  # to a device or a pipe, which nothing may replace
+            return
     except OSError as e:
         raise disk_error(f"cannot write '{path}': {e.strerror or e}", e) from None
-    write_atomically(Path(os.path.realpath(path)), content)  # through a link, not over it
+    write_atomically(target, content)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

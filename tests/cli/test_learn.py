@@ -15,9 +15,10 @@ import pytest
 from calling import call
 from filelock import FileLock
 from PIL import Image
-from real_rows import DX, DXT, DY, DYT
+from real_rows import DX, DXT, DY, DYT, X, Y
 
 from scommer import LifelongClassifier
+from scommer.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ["--set", "width=8", "--device", "cpu"]
@@ -93,7 +94,7 @@ def test_broken_images_and_empty_folders(months: Path, tmp_path: Path, capsys: C
     assert code == 0
     assert f"skipped 1 folder without images: {tmp_path / 'march' / 'nothing'}" in err
     assert "skipped: cannot read" in err
-    assert "learned 20 images of 1 classes, new: digit 4" in out
+    assert "learned 20 images of 1 class, new: digit 4" in out
 
 
 def test_wrong_arguments(months: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -119,9 +120,30 @@ def test_wrong_arguments(months: Path, tmp_path: Path, capsys: Capture) -> None:
         assert message in err
     assert not (tmp_path / "no").exists()
     assert not (tmp_path / "new").exists()
+    (tmp_path / "split" / "train" / "a").mkdir(parents=True)
+    (tmp_path / "split" / "test" / "a").mkdir(parents=True)
+    code, _, err = call(capsys, "learn", str(tmp_path / "new"), str(tmp_path / "split"))
+    assert (code, "contains train and test: give the one with what is to be learned" in err) == (2, True)
     with FileLock(f"{model}.lock"):
         code, _, err = call(capsys, "learn", str(model), january)
     assert (code, "is being written by another process" in err) == (2, True)
+
+
+def test_a_link_to_a_model_stays_a_link(months: Path, tmp_path: Path, capsys: Capture) -> None:
+    quick = ["--set", "epochs=1", "--set", "width=4", "--device", "cpu"]
+    call(capsys, "learn", str(tmp_path / "model"), str(months / "january"), *quick)
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    assert call(capsys, "learn", str(tmp_path / "link"), str(months / "february"), "--device", "cpu")[0] == 0
+    assert (tmp_path / "link").is_symlink()
+    assert len(LifelongClassifier.load(tmp_path / "model", device="cpu").history_) == 2
+
+
+def test_rows_are_not_images(tmp_path: Path, months: Path, capsys: Capture) -> None:
+    LifelongClassifier(device="cpu").fit(X[:100], Y[:100]).save(tmp_path / "rows")
+    code, _, err = call(capsys, "predict", str(tmp_path / "rows"), str(months / "test"))
+    assert (code, "was trained on rows of features, not on images" in err) == (2, True)
+    with pytest.raises(UsageError, match="there is no folder"):
+        LifelongClassifier.load(tmp_path / "rows").save(tmp_path / "no" / "rows")
 
 
 def test_a_stop_leaves_the_file_as_it_was(months: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -147,12 +147,19 @@ def test_a_small_task_gets_more_passes_and_full_batches(method: str, stream: Str
         assert all(np.array_equal(a, b) for a, b in zip(learner.memories.parts["code"].a_s, plain.a_s, strict=True))
 
 
-@pytest.mark.parametrize(("images", "steps"), [(1, 3), (5, 15), (8, 24), (20, 60), (800, 2000)])
-def test_long_term_memory_averages_over_small_tasks_as_over_one(images: int, steps: int, stream: Stream) -> None:
-    """The horizon is a part of at least `min_steps` steps, also if a task has fewer."""
+@pytest.mark.parametrize(
+    ("images", "new", "steps"),
+    [(1, False, 3), (5, False, 15), (8, False, 24), (20, False, 60), (800, False, 2000), (1, True, 10), (5, True, 50),
+     (20, True, 60), (800, True, 2000)],
+)  # fmt: skip
+def test_small_tasks_and_the_horizon_of_long_term_memory(images: int, new: bool, steps: int, stream: Stream) -> None:
+    """Without a new class, the horizon is a part of at least `min_steps` steps, so that a small task changes little."""
     training = Training(batch=8, epochs=20, min_steps=60, fill=True)
-    assert training.passes(images) * training.steps(images) == steps
+    assert training.passes(images, new) * training.steps(images) == steps
     few = replace(stream.tasks[0], train=stream.tasks[0].train[:1].repeat(images))
-    learner = Learner(Stream("few", "gcil", stream.data, (few,)), METHODS["sgd"](), replace(training, network="mlp"))
+    tasks = Stream("few", "gcil", stream.data, (few, few))
+    known = () if new else few.classes
+    learner = Learner(tasks, METHODS["sgd"](), replace(training, network="mlp"), known=known)
     next(learner.learn())
-    assert learner.memories.task_steps == max(60, steps)
+    assert learner.memories.task_steps == (steps if new else max(60, steps))
+    assert not learner.brings_new_class(1)

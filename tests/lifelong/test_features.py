@@ -127,3 +127,17 @@ def test_what_does_not_fit_is_refused(network: nn.Module, tmp_path: Path) -> Non
             LifelongClassifier(device="cpu", features=wrong).fit(BYTES[:400], DY[:400])
     with pytest.raises(UsageError, match="give at least one"):
         model.predict(BYTES[:0])
+    with pytest.raises(UsageError, match="`features` does not take these inputs"):
+        model.predict(np.zeros((3, 8, 8, 3), np.uint8))
+    with pytest.raises(UsageError, match="`features` does not take an image like `example`"):
+        model.to_onnx(example=np.zeros((8, 8, 3), np.uint8))
+
+
+def test_images_of_pillow_of_several_sizes_and_modes() -> None:
+    pictures = [Image.fromarray(image) for image in BYTES[:100]]
+    model = LifelongClassifier(settings={"width": 4, "epochs": 1}, device="cpu")
+    with pytest.raises(UsageError, match="images of 9 × 8 and of 8 × 8 pixels: give one size"):
+        model.fit([*pictures, pictures[0].resize((9, 8))], [*DY[:100], 0])
+    mixed = [picture.convert("RGB") if i % 2 else picture for i, picture in enumerate(pictures)]
+    assert model.fit(mixed, DY[:100]).form_ == ("uint8", (3, 8, 8))
+    assert model.fit(list(BYTES[:100]), DY[:100]).form_ == ("uint8", (1, 8, 8))

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from scommer import LifelongClassifier
 from scommer.errors import UsageError
+from scommer.lifelong.widening import fresh_memories
 from scommer.methods import METHODS
 
 BY_TASK = [name for name, method in METHODS.items() if not method.joint]
@@ -114,11 +115,55 @@ def test_images_are_forgotten_too(tmp_path: Path) -> None:
     assert model.score(DXT[DYT < 3], DYT[DYT < 3]) > 0
 
 
+@pytest.mark.parametrize("method", ["slda", "ncm"])
+def test_the_covariance_stays_when_a_large_class_is_forgotten(method: str) -> None:
+    r = np.random.default_rng(0)
+    a, b, c = r.normal(size=(10_000, 5)), r.normal(size=(100, 5)) + 1.5, r.normal(size=(100, 5)) - 1.5
+    model = LifelongClassifier(method=method, device="cpu")
+    model.fit(np.concatenate([a, b, c]), np.repeat([0, 1, 2], [10_000, 100, 100])).forget(classes=[0])
+    before = model.predict_proba(0.15 * b)[:, 1].mean()
+    assert before > 0.9
+    model.partial_fit(b[:1], [1])
+    assert model.predict_proba(0.15 * b)[:, 1].mean() == pytest.approx(before, abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["er", "scommer"])
+def test_the_last_layer_starts_from_other_numbers(method: str) -> None:
+    """Those of its own start are what the other layers were trained towards: they would give the class away."""
+    model = learned(method)
+    state = model.forget(classes=[1])._learned_state()
+    row = state.weights["head.weight"][1]
+    again = learned(method).forget(classes=[1])._learned_state().weights["head.weight"][1]
+    assert torch.equal(row, again)  # repeatable
+    initial = fresh_memories(state, state.params, 5).working.network.head.weight[1]
+    cosine = torch.nn.functional.cosine_similarity(row, initial.detach(), dim=0)
+    assert abs(float(cosine)) < 0.6
+
+
+def test_forgetting_every_class_is_a_new_beginning(tmp_path: Path) -> None:
+    for method in ("slda", "er"):
+        model = learned(method).forget(classes=[0, 1, 2, 3, 4])
+        for call, given in ((model.predict, XT), (model.export, tmp_path / "x"), (model.save, tmp_path / "x")):
+            with pytest.raises(UsageError, match="has not learned anything yet"):
+                call(given)
+        fresh = LifelongClassifier(method=method, settings=model.settings, device="cpu")
+        for each in (model, fresh):
+            each.partial_fit(X[:300], Y[:300])
+        assert np.array_equal(model.predict_proba(XT), fresh.predict_proba(XT))
+
+
+@pytest.mark.parametrize("given", [np.array([1]), [np.int64(1)], 1, (1,), np.int64(1)])
+def test_classes_may_be_given_in_any_form(given: Any) -> None:
+    assert not learned("ncm").forget(classes=given).predict_proba(XT)[:, 1].any()
+
+
 def test_names_of_classes() -> None:
     names = np.array(["cat", "dog", "owl"])
     model = LifelongClassifier(device="cpu").fit(X[Y < 3], names[Y[Y < 3]])
     model.forget(classes="owl")
     assert set(model.predict(XT)) == {"cat", "dog"}
+    model.forget(classes=model.classes_[:1])
+    assert set(model.predict(XT)) == {"dog"}
 
 
 def test_what_cannot_be_forgotten_is_refused_and_changes_nothing() -> None:

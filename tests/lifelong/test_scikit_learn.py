@@ -65,6 +65,8 @@ def test_wrong_input_is_a_value_error_about_rows_and_features() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    with pytest.raises(ValueError, match="smaller integers"):
+        LifelongClassifier(device="cpu").fit(X[:20], [2**70] * 10 + [1] * 10)
     with pytest.raises(NotFittedError, match="call fit or partial_fit first"):
         LifelongClassifier(device="cpu").predict(X[:5])
 
@@ -100,6 +102,18 @@ def test_score_and_probabilities_agree_with_their_definitions() -> None:
     with np.errstate(divide="ignore"):
         np.testing.assert_allclose(model.predict_log_proba(XT), np.log(p), rtol=1e-5)
     assert log_loss(YT, p) > 0
+
+
+def test_settings_are_those_of_the_usual_methods() -> None:
+    """Without a method: those of SLDA, which learns rows, or of SCoMMER, which learns images."""
+    model = LifelongClassifier(settings={"shrinkage": 0.1}, device="cpu").fit(X[:500], Y[:500])
+    assert (model.method_, model.settings_["shrinkage"]) == ("slda", 0.1)
+    with pytest.raises(ValueError, match="unknown setting of slda 'shrinkge'"):
+        LifelongClassifier(method="slda", settings={"shrinkge": 0.1})
+    with pytest.raises(ValueError, match="'gamme': did you mean 'gamma'"):
+        LifelongClassifier(settings={"gamme": 0.1})
+    with pytest.raises(ValueError, match="features is 'resnet': give a network or a function"):
+        LifelongClassifier(features="resnet")  # type: ignore[arg-type]
 
 
 def test_settings_can_be_searched_and_estimators_composed() -> None:

@@ -68,7 +68,7 @@ def learn(
         raise UsageError(f"there is no folder {path.parent} for {path.name}: create it first")
     given = {"--size": size, "--method": method, "--buffer": buffer, "--seed": seed, "--set": settings or None}
     try:
-        with FileLock(f"{path}.lock", timeout=0):
+        with FileLock(f"{path.resolve()}.lock", timeout=0):
             known: dict[str, Any] = {}
             if path.exists():
                 if chosen := [name for name, value in given.items() if value is not None]:
@@ -89,9 +89,9 @@ def learn(
         raise UsageError(f"{model} is being written by another process: wait until it has finished") from None
     new = sorted(set(names) - set(known))
     console.print(
-        f"{model}: learned {len(names)} images of {len(set(names))} classes"
+        f"{model}: learned {_count(len(names), 'image')} of {_count(len(set(names)), 'class')}"
         + (f", new: {', '.join(new)}" if known and new else "")
-        + f"; {len(made.classes_)} classes in all",
+        + f"; {_count(len(made.classes_), 'class')} in all",
         soft_wrap=True,
     )
 
@@ -109,6 +109,11 @@ def export(
 
     write_output(expand_user(output), LifelongClassifier.load(expand_user(model), device="cpu").to_onnx())
     console.print(f"wrote {output}")
+
+
+def _count(n: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{n} {noun if n == 1 else plural}"
 
 
 def _create(

@@ -54,8 +54,6 @@ def predict(
     model, names, (channels, height, width) = _predictor(expand_user(trained), memory, device)
     if channels not in MODES:
         raise UsageError(f"{trained} was trained on images of {channels} channels, which image files do not have")
-    if height == 1:
-        raise UsageError(f"{trained} was trained on rows of features, not on images: use it in Python")
     bad = 0
     for start in range(0, len(files), CHUNK):
         read = []
@@ -68,9 +66,13 @@ def predict(
         for (path, _), p in zip(read, model(np.concatenate([x for _, x in read])) if read else [], strict=True):
             best = int(p.argmax())
             found = {"file": str(path), "class": names[best], "probability": round(float(p[best]), 4)}
-            print(json.dumps(found) if as_json else printable("\t".join(map(str, found.values()))))
+            print(json.dumps(found) if as_json else "\t".join(_one_line(str(v)) for v in found.values()))
     if bad:
         raise UsageError(f"{bad} of {len(files)} images could not be read")
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.splitlines()).replace("\t", " "))
 
 
 def _predictor(path: Path, memory: str | None, device: str | None) -> "tuple[Model, Sequence[str], tuple[int, ...]]":
@@ -82,6 +84,7 @@ def _predictor(path: Path, memory: str | None, device: str | None) -> "tuple[Mod
             raise UsageError("--memory is for runs: leave it out for a classifier")
         model = LifelongClassifier.load(path, device=device)
         dtype, shape = model.form_
+        _check_images(path, shape)
         ranges = [task["range"] for task in model.history_ if "range" in task]  # early files do not have it
         _check_scale(path, model.settings_["mean"], model.settings_["std"], ranges, dtype)
         return _scaled(partial(model.predict_proba, layout="NHWC"), dtype), [str(c) for c in model.classes_], shape
@@ -89,6 +92,7 @@ def _predictor(path: Path, memory: str | None, device: str | None) -> "tuple[Mod
 
     made = load_trained(path, memory, device)
     dtype = made.dtype or "uint8"  # early records do not have it
+    _check_images(path, made.image_shape)
     mean, std = (t.flatten().tolist() for t in (made.augment.mean, made.augment.std))
     _check_scale(path, mean, std, [made.range] if made.range else [], dtype)
     return _scaled(lambda x: made.logits(x, "NHWC").softmax(1).numpy(), dtype), made.class_names, made.image_shape
@@ -98,6 +102,11 @@ def _scaled(model: "Model", dtype: str) -> "Model":
     """Return the function with pixels as it expects them: as in files, or scaled to 0 … 1."""
     scale = 1 if dtype == "uint8" else 255
     return lambda x: model((x / scale).astype(dtype))
+
+
+def _check_images(path: Path, shape: Sequence[int]) -> None:
+    if shape[1] == 1:
+        raise UsageError(f"{path} was trained on rows of features, not on images: use it in Python")
 
 
 def _check_scale(

@@ -88,6 +88,9 @@ def class_files(folder: Path | str) -> tuple[list[Path], list[str]]:
     found = _subfolders(folder)
     if not found:
         raise UsageError(f"{folder} contains no folders: give the parent folder of the class folders")
+    train, test = _split_folders(folder)
+    if test:
+        raise UsageError(f"{folder} contains {train.name} and {test.name}: give the one with what is to be learned")
     empty = [path for path in found if not _files_below(path)[0]]
     if len(empty) == len(found):
         raise UsageError(f"{folder} contains no images: expected files with {', '.join(sorted(SUFFIXES))}")

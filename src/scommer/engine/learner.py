@@ -1,6 +1,6 @@
 """The one training loop: task > epoch > step."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -42,10 +42,14 @@ class Learner:
         precision: Precision = "fp32",
         capture: bool = True,
         earlier: int = 0,
+        known: Collection[int] = (),
     ) -> None:
-        """`earlier` tasks were learned by another learner, whose state is restored before this one learns."""
+        """`earlier` tasks were learned by another learner, whose state is restored before this one learns.
+
+        The classes in them are `known`.
+        """
         self.stream, self.method, self.training, self.seed = stream, method, training, seed
-        self.earlier = earlier
+        self.earlier, self.known = earlier, frozenset(known)
         self.device, self.precision = torch.device(device), precision
         half = torch.bfloat16 if precision == "bf16" else None
         data = stream.data
@@ -96,7 +100,8 @@ class Learner:
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
-            self.memories.task_steps.fill_(max(self.epochs * self.batches, self.training.min_steps))
+            least = 0 if self.brings_new_class(self.task) else self.training.min_steps  # a small one changes little
+            self.memories.task_steps.fill_(max(self.epochs * self.batches, least))
             while self.epoch < self.epochs:
                 if self.batch == 0:
                     self._begin_epoch()
@@ -122,7 +127,12 @@ class Learner:
 
     def epochs_of(self, task: int) -> int:
         """Return the epochs of any task."""
-        return self.training.passes(len(self.phases[task]))
+        return self.training.passes(len(self.phases[task]), self.brings_new_class(task))
+
+    def brings_new_class(self, task: int) -> bool:
+        """Return whether a task has a class that no task before it had."""
+        before = self.known.union(*(t.classes for t in self.stream.tasks[:task]))
+        return not before.issuperset(self.stream.tasks[task].classes)
 
     @property
     def batches(self) -> int:

@@ -23,16 +23,21 @@ from scommer.errors import UsageError
 from scommer.files import expand_user, write_output
 from scommer.lifelong import forgetting, learning
 from scommer.lifelong.exporting import to_onnx
-from scommer.lifelong.inputs import Features, Inputs, read_inputs
+from scommer.lifelong.inputs import Features, InputForm, Inputs, read_inputs
 from scommer.lifelong.labels import Label, Labels, extend_classes, parse_classes, plain_labels, with_new_labels
 from scommer.lifelong.state import ClassifierState, load_state, must_fit, save_state
 from scommer.lifelong.widening import widen
 from scommer.methods import METHODS
+from scommer.methods.training import Training
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment, check, usual_threads
 from scommer.runs.progress import Watch
+from scommer.runs.settings import setting_types
 
 NESTED = "settings__"  # as scikit-learn names a parameter of a parameter
+
+
+ROW, IMAGE = InputForm("float32", (1, 1, 1)), InputForm("float32", (1, 2, 2))
 
 
 class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]
@@ -47,10 +52,10 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     values from 0 to 1, or a function, which receives a slice of what was given. Only its output is remembered.
 
     `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; without them, classes are added
-    as they appear. `method` is `slda` for rows and `scommer` for images unless you choose. Settings that you leave out
-    are fitted to the first task and then stay: network, mean and std, and some of the method's own. Give them if the
-    first task is not typical. `history_` describes each task learned; `settings_` are the settings in use;
-    `remembered_` is what episodic memory holds.
+    as they appear. Unless you choose a method, it is `slda` for rows, for which all classes are equally likely, and
+    `scommer` for images. Settings that you leave out are fitted to the first task and then stay: network, mean and
+    std, and some of the method's own. Give them if the first task is not typical. `history_` describes each task
+    learned; `settings_` are the settings in use; `remembered_` is what episodic memory holds.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -152,8 +157,11 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if classes is not None:
             listed = parse_classes(classes)
             classes = len(listed) if isinstance(classes, Integral) else listed
-        # Without a method, settings are checked as SCoMMER's now, and as those of the method in use when it is known.
-        method = "scommer" if self.method is None else self.method
+        if self.features is not None and not callable(self.features):
+            raise UsageError(f"features is {self.features!r}: give a network or a function")
+        # Without a method, settings must be those of a usual one; which one is known with the first task.
+        usual = {form: learning.usual_method(form) for form in (ROW, IMAGE)}
+        method = self.method or usual[ROW if set(settings) & _own_settings(usual[ROW]) else IMAGE]
         experiment = Experiment(presets.DEFAULT, method, self.buffer, self.seed, self.variant or "", settings=settings)
         check(experiment)
         if METHODS[method].joint:
@@ -205,18 +213,20 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def forget(self, *, classes: Sequence[Label] | None = None, where: Any = None) -> Self:
         """Forget whole classes, or the inputs of `remembered_` that the mask `where` marks.
 
-        Their remembered inputs are gone, from a saved file too. A class that is forgotten also loses its row of the
-        last layer, its mean and its counts, and has probability 0 until it is learned again. The other weights, which
-        all classes share, stay as they are.
+        Their remembered inputs are gone, and from a file once it is saved again. A class that is forgotten also loses
+        its row of the last layer, its mean and its counts, and has probability 0 until it is learned again. The other
+        weights, which all classes share, stay as they are: they were shaped by it too, so that it would be learned
+        again faster than something new. To remove every trace, train a new classifier. If no class is left, this one
+        is as before its first task.
         """
         if (classes is None) == (where is None):
             raise UsageError("forget takes `classes` or `where`: give one of them")
-        with self._locked(), must_fit():
+        with self._locked():
             state = self._learned_state()
             if where is not None:
                 self._state = forgetting.forget_inputs(state, np.asarray(where))
             else:
-                listed = [classes] if isinstance(classes, str | Integral) else list(classes or ())
+                listed = np.atleast_1d(np.asarray(classes, object)).tolist()
                 gone = plain_labels(listed, len(listed))
                 self._state = forgetting.forget_classes(state, gone, choose_device(self.device))
         return self
@@ -374,3 +384,8 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model._state = state
         model._show_features()
         return model
+
+
+def _own_settings(method: str) -> set[str]:
+    """Return the settings that only this method has, and not training."""
+    return set(setting_types(METHODS[method])) - set(setting_types(Training))

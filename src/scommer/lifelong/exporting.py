@@ -72,6 +72,11 @@ def to_onnx(state: ClassifierState, features: nn.Module | None = None, example: 
         example = example.float() / 255  # what the frozen network receives
     with _quiet(), torch.no_grad():
         module = copy.deepcopy(_Predictor(state, features)).cpu()
+        try:
+            module(example)
+        except RuntimeError as e:
+            reason = str(e).splitlines()[0]
+            raise UsageError(f"`features` does not take an image like `example` ({reason}): give one that fits") from e
         with suppress(NotImplementedError):  # of torch.export, whose modules have one mode
             module.eval()
         try:
@@ -82,7 +87,7 @@ def to_onnx(state: ClassifierState, features: nn.Module | None = None, example: 
             )  # fmt: skip
         except torch.onnx.OnnxExporterError as e:
             raise UsageError(
-                f"`features` cannot be written as ONNX ({type(features).__name__}): give the network as a plain module"
+                f"`features` ({type(features).__name__}) cannot be written as ONNX: give the network as a plain module"
             ) from e
     assert made is not None
     model = made.model_proto

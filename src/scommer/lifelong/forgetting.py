@@ -44,18 +44,22 @@ def forget_inputs(state: ClassifierState, which: NDArray[np.bool_]) -> Classifie
     return state
 
 
-def forget_classes(state: ClassifierState, classes: Sequence[Label], device: torch.device) -> ClassifierState:
-    """Return the state without what belongs to these classes alone.
+def forget_classes(state: ClassifierState, classes: Sequence[Label], device: torch.device) -> ClassifierState | None:
+    """Return the state without what belongs to these classes alone; None if no class is left.
 
     Remembered inputs go, and whatever has a row for each class starts anew there: the last layer, class means, codes
     and counts. A class that is forgotten has probability 0 until it is learned again. What inputs of several classes
     share, the other layers and a covariance, stays.
     """
     gone = torch.from_numpy(encode_labels(classes, state.labels))
+    if set(state.classes[state.seen].tolist()) <= set(classes):
+        return None
     if held := _held(state):
         state = forget_inputs(state, np.isin(state.tensors[f"{EPISODIC}y"][:held].numpy(), gone))
     n = len(state.labels)
-    fresh, wider = (fresh_memories(state, state.params, classes) for classes in (n, n + 1))  # tells the axes of classes
+    # Two of other sizes tell the axes of classes. The seed is another: what was learned started from its own.
+    params = {**state.params, "seed": state.params["seed"] + 1 + len(state.history)}
+    fresh, wider = (fresh_memories(state, params, classes) for classes in (n, n + 1))
     network, other = fresh.working.network, wider.working.network
     positions = views(torch.arange(len(fresh.working.weights.theta)), network.parameters())
     pairs = zip(positions, network.parameters(), other.parameters(), strict=True)

@@ -1,5 +1,6 @@
 """What users give to a classifier, as images [N, C, H, W]: rows of features, images, or anything through `features`."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 from scommer.data.dataset import Layout, as_nchw
 from scommer.data.folder import as_array
 from scommer.device import choose_device
-from scommer.errors import UsageError
+from scommer.errors import RunWarning, UsageError
 
 Features = nn.Module | Callable[[Any], Any]
 BATCH = 64  # images that pass through `features` at once
+EPSILON = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,9 @@ def read_inputs(
     if features is not None:
         given = embed(given, features, layout, estimator.device)
     elif _is_images(given):
-        given = np.stack([as_array(image) for image in given])
-        layout = "NHWC"
+        given, layout = _stack(given), "NHWC"
+    elif isinstance(given, list | tuple) and np.ndim(given[0] if given else 0) > 1:
+        given = np.asarray(given)  # a list of arrays
     if getattr(given, "ndim", 0) > 2:
         x = as_nchw(given, layout=layout)
         form = InputForm(str(x.dtype), x.shape[1:])
@@ -83,10 +86,13 @@ def embed(given: Any, features: Features, layout: Layout, device: str | None) ->
     """Return the features [N, D] of inputs, computed in batches."""
     if isinstance(features, nn.Module):
         compute = _through_network(features, choose_device(device))
-        given = as_nchw(np.stack([as_array(i) for i in given]) if _is_images(given) else given, layout=layout)
+        given = as_nchw(_stack(given), layout="NHWC") if _is_images(given) else as_nchw(given, layout=layout)
     else:
         compute = features
-    parts = [compute(given[i : i + BATCH]) for i in range(0, len(given), BATCH)]
+    try:
+        parts = [compute(given[i : i + BATCH]) for i in range(0, len(given), BATCH)]
+    except RuntimeError as e:
+        raise UsageError(f"`features` does not take these inputs ({str(e).splitlines()[0]}): check their shape") from e
     rows = [np.asarray(p.detach().float().cpu() if isinstance(p, Tensor) else p, np.float32) for p in parts]
     for part, row in enumerate(rows):
         expected = min(BATCH, len(given) - part * BATCH)
@@ -139,12 +145,44 @@ def _is_images(given: Any) -> bool:
     return isinstance(given, Sequence) and len(given) > 0 and isinstance(given[0], Image.Image)
 
 
+def _stack(images: Sequence[Image.Image]) -> NDArray[np.uint8]:
+    """Return images of Pillow as an array; grey ones among colours are grey in colour."""
+    mode = None if len({image.mode for image in images}) == 1 else "RGB"
+    arrays = [as_array(image, mode) for image in images]
+    if sizes := sorted({a.shape for a in arrays} - {arrays[0].shape}):
+        (h, w), (h0, w0) = sizes[0][:2], arrays[0].shape[:2]
+        raise UsageError(
+            f"images of {w} × {h} and of {w0} × {h0} pixels: give one size, as read_images(files, size=32)"
+        )
+    return np.stack(arrays)
+
+
+def _single_precision(rows: NDArray[Any]) -> NDArray[np.float32]:
+    """Return rows as float32; warn of features whose values it cannot tell apart."""
+    with np.errstate(over="ignore"):
+        single = rows.astype(np.float32)
+    if not np.isfinite(single).all():
+        raise UsageError("rows have values that are too large for float32 (3e38): divide them first")
+    if rows.dtype != np.float32 and len(rows) > 1:
+        spread = rows.std(0, dtype=np.float64)
+        if len(lost := np.flatnonzero((spread > 0) & (np.abs(single).max(0) * EPSILON > spread / 10))):
+            which = ", ".join(map(str, lost[:5]))
+            warnings.warn(
+                f"float32 cannot tell the values of feature {which} apart: subtract a constant first",
+                RunWarning,
+                stacklevel=6,
+            )
+    return single
+
+
 def _rows(given: Any, known: InputForm | None, estimator: BaseEstimator) -> tuple[NDArray[Any], tuple[str, ...] | None]:
     """Return rows [N, 1, 1, D] and the names of features, checked as scikit-learn does."""
     if isinstance(given, Tensor):
         given = given.detach().float().cpu().numpy()
     keep_bytes = known is not None and known.dtype == "uint8"  # as classifiers of earlier versions learned them
-    array = validate_data(estimator, given, reset=known is None, dtype=None if keep_bytes else np.float32)
+    array = validate_data(estimator, given, reset=known is None, dtype=None if keep_bytes else "numeric")
+    if not keep_bytes:
+        array = _single_precision(array)
     if known is None:
         names = getattr(estimator, "feature_names_in_", None)
         return array[:, None, None], None if names is None else tuple(map(str, names))

@@ -29,7 +29,8 @@ def parse_classes(given: object, fewest: int = 2) -> list[Label]:
         raise UsageError(
             f"{len(plain)} classes were given, {distinct} of them distinct: give at least {fewest}, each once"
         )
-    if np.array(plain).tolist() != plain:
+    array = np.array(plain)
+    if array.dtype.kind not in "ibU" or array.tolist() != plain:
         raise UsageError("NumPy cannot hold these classes: give smaller integers, or strings that end in no zero byte")
     return plain
 

@@ -21,7 +21,6 @@ from scommer.lifelong.inputs import InputForm, Inputs
 from scommer.lifelong.labels import Label, encode_labels
 from scommer.lifelong.state import ClassifierState, must_fit
 from scommer.lifelong.widening import widen
-from scommer.methods import METHODS
 from scommer.runs.experiment import MIN_STD, Experiment, Plan, prepare
 from scommer.runs.progress import Watch
 from scommer.runs.recording import final_weights
@@ -30,7 +29,8 @@ from scommer.streams import Stream, Task
 
 MAX_DISTANCE = 20.0  # mean distance of images from those of the first task, in standard deviations
 MAX_LOGIT = 1e6  # larger ones mean that training diverged
-FEW = 5  # inputs of a class
+FEW = 20  # inputs of a class that was known before, which tell little
+SELDOM = 0.1  # share of a class's inputs that are predicted right, below which it counts as not learned
 _SCALES = {"images": " (0 … 1 or 0 … 255)", "rows": ""}
 
 
@@ -56,12 +56,13 @@ def learn_task(
     settings = state.settings if state else params["settings"]
     experiment = Experiment(stream, method, params["buffer"], params["seed"], variant, settings=settings)
     plan = prepare(experiment)
-    _check_scale(plan, noun, fit_std=state is None and "std" not in params["settings"])
+    _check_scale(plan, noun, state is None and "std" not in params["settings"], watch)
     chosen_precision = choose_precision(precision, where)
     with computing_on(where, chosen_precision, threads=plan.threads):
         learner = Learner(
             stream, plan.method, plan.training, buffer=experiment.buffer, seed=experiment.seed, device=where,
             precision=chosen_precision, earlier=len(state.history) if state else 0,
+            known=np.flatnonzero(state.seen).tolist() if state else (),
         )  # fmt: skip
         if state:
             _restore(learner, state)
@@ -80,9 +81,8 @@ def learn_task(
     }
     for network in networks.values():
         if not bool((network.respond(stream.data.train_images[:32]).abs() < MAX_LOGIT).all()):  # False for NaN too
-            raise RunError(
-                f"training diverged: lower the learning rate (now lr = {plan.training.lr}), or check the {noun}"
-            )
+            advice = f"lower the learning rate (now lr = {plan.training.lr}), or " if plan.method.descends else ""
+            raise RunError(f"training diverged: {advice}check the {noun} for extreme values")
     if trouble := learner.divergence():
         watch.warn(trouble)
     learner.release()
@@ -106,11 +106,10 @@ def learn_task(
         params=params,
         history=(*(state.history if state else ()), task),
     )
-    if missed := _never_predicted(learned, stream.data.train_images, y):
-        watch.warn(
-            f"none of the {noun} just learned of class {', '.join(map(repr, missed))} is predicted as such: "
-            "give more of them, more epochs or a larger buffer"
-        )
+    if missed := _hardly_predicted(learned, stream.data.train_images, y):
+        more = "more of them, more epochs or a larger buffer" if plan.method.descends else "more of them"
+        names = ", ".join(map(repr, missed))
+        watch.warn(f"the {noun} just learned of class {names} are hardly ever predicted as such: give {more}")
     return learned
 
 
@@ -119,18 +118,15 @@ def usual_method(form: InputForm) -> str:
     return "slda" if form.is_row else "scommer"
 
 
-def _never_predicted(state: ClassifierState, images: Tensor, y: Tensor) -> list[Label]:
-    """Return the classes of which no input is predicted right, of at most 100 inputs each.
-
-    A few inputs of a class that was known before tell nothing.
-    """
+def _hardly_predicted(state: ClassifierState, images: Tensor, y: Tensor) -> list[Label]:
+    """Return the classes of which hardly any input is predicted right, of at most 100 inputs each."""
     before = {c for task in state.history[:-1] for c in task["classes"]}
     found = []
     for c in y.unique().tolist():
         which = (y == c).nonzero().flatten()[:100]
-        if (state.labels[c] not in before or len(which) >= FEW) and c not in _masked_logits(
-            state, images[which]
-        ).argmax(1):
+        if state.labels[c] in before and len(which) < FEW:
+            continue
+        if float((_masked_logits(state, images[which]).argmax(1) == c).float().mean()) < SELDOM:
             found.append(state.labels[c])
     return found
 
@@ -138,7 +134,7 @@ def _never_predicted(state: ClassifierState, images: Tensor, y: Tensor) -> list[
 def probabilities(state: ClassifierState, inputs: Inputs) -> NDArray[np.float32]:
     """Return the probability [N, C] of each class, 0 for classes that have not occurred yet."""
     x = torch.from_numpy(inputs.x)
-    if METHODS[state.method].descends and (distance := _mean_distance(state.network.augment, x)) > MAX_DISTANCE:
+    if (distance := _mean_distance(state.network.augment, x)) > MAX_DISTANCE:
         noun = state.form.noun
         warnings.warn(
             f"these {noun} are {distance:.0f} standard deviations from those learned, on average: "
@@ -165,17 +161,22 @@ def _single_task_stream(images: Tensor, labels: Tensor, classes: Sequence[Label]
     return Stream("lifelong", "gcil", data, (task,))
 
 
-def _check_scale(plan: Plan, noun: str, fit_std: bool) -> None:
-    """Refuse inputs that cannot be normalised, or whose scale differs from that of the first task."""
+def _check_scale(plan: Plan, noun: str, fit_std: bool, watch: Watch) -> None:
+    """Refuse inputs that cannot be normalised, or whose scale differs from that of the first task.
+
+    Methods without gradients have no scale of their own: a warning is enough.
+    """
     data, settings = plan.stream.data, plan.settings
     if fit_std and noun == "images" and max(settings["std"]) <= MIN_STD:
         raise UsageError("the first images are too similar to compute mean and std from: give both in settings")
     augment = Augment(0, False, settings["mean"], settings["std"], channels=data.image_shape[0])
-    if plan.method.descends and (distance := _mean_distance(augment, data.train_images)) > MAX_DISTANCE:
-        raise UsageError(
-            f"these {noun} are {distance:.0f} standard deviations from those learned first, on average: "
-            f"give them in the same scale{_SCALES[noun]}, or start over with mean and std in settings"
-        )
+    if (distance := _mean_distance(augment, data.train_images)) > MAX_DISTANCE:
+        far = f"these {noun} are {distance:.0f} standard deviations from those learned first, on average: "
+        if plan.method.descends:
+            raise UsageError(
+                f"{far}give them in the same scale{_SCALES[noun]}, or start over with mean and std in settings"
+            )
+        watch.warn(f"{far}check that they have the same scale{_SCALES[noun]}")
 
 
 def _mean_distance(augment: Augment, images: Tensor) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scommer import provenance
 from scommer.errors import ScommerError, UsageError
-from scommer.files import read_safetensors, write_atomically
+from scommer.files import read_safetensors, write_output
 from scommer.lifelong.inputs import InputForm
 from scommer.lifelong.labels import Label, parse_classes
 from scommer.runs import presets
@@ -104,7 +104,9 @@ def save_state(path: Path, state: ClassifierState) -> None:
         **{f"answer/{name}": t for name, t in state.weights.items()},
         "about": torch.from_numpy(text.copy()),  # not in the header, whose size is limited: a history grows
     }
-    write_atomically(path, safetensors.torch.save(tensors, {"lifelong": _digest(tensors)}))
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}: create it first")
+    write_output(path, safetensors.torch.save(tensors, {"lifelong": _digest(tensors)}))
 
 
 def load_state(path: Path, device: torch.device) -> ClassifierState:
@@ -174,6 +176,8 @@ def must_fit() -> Iterator[None]:
     """Turn what a state of another form may raise into one clear error."""
     try:
         yield
+    except ScommerError:
+        raise
     except (LookupError, TypeError, ValueError, RuntimeError) as e:
         raise UsageError(f"the state of this classifier does not fit its settings ({e}): load another copy") from e
 

@@ -39,7 +39,9 @@ class NCM(Method):
         nn.init.zeros_(head.weight)
         nn.init.constant_(head.bias, UNSEEN)
         classes, features = head.weight.shape
-        shapes = {"count": (classes,), "mean": (classes, features), "scatter": self._scatter_shape(features)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "count": (classes,), "mean": (classes, features), "scatter": self._scatter_shape(features), "rows": (),
+        }  # fmt: skip
         state = {name: factory.zeros(*shape, dtype=torch.float64) for name, shape in shapes.items()}
         return Memories(working, state=state)
 
@@ -54,6 +56,7 @@ class NCM(Method):
         assert outcome.features is not None
         deviations = _update(outcome.features, task.y, memories.state["count"], memories.state["mean"])
         memories.state["scatter"].add_(self._scatter(deviations))
+        memories.state["rows"].add_(len(task.y))  # also those of classes that are forgotten later
 
     @torch.no_grad()
     def after_epoch(self, memories: Memories, epoch: int) -> None:
@@ -80,7 +83,7 @@ class NCM(Method):
 
     def _discriminant(self, offset: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return Σ⁻¹ (μ_c - μ) for each class c, with Σ = diag(σ²)."""
-        variance = state["scatter"] / state["count"].sum()
+        variance = state["scatter"] / state["rows"]
         return offset / torch.where(varies(variance, state["mean"]), variance, 1.0)
 
 

@@ -43,7 +43,7 @@ class SLDA(NCM):
         return deviations.T @ deviations
 
     def _discriminant(self, offset: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        n, features = state["count"].sum(), offset.shape[1]
+        n, features = state["rows"], offset.shape[1]
         covariance = state["scatter"] / n
         varying = varies(covariance.diagonal(), state["mean"])
         std = torch.where(varying, covariance.diagonal(), 1.0).sqrt()

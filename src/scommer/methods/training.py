@@ -6,7 +6,7 @@ from typing import Literal
 
 from scommer.errors import within
 
-STEPS_PER_IMAGE = 3  # so that a task of a few images takes little time
+STEPS_PER_IMAGE = {False: 3, True: 10}  # at most, of classes that are known, or new: a few images take little time
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,14 @@ class Training:
         """Return the steps per epoch for this many images; a partial batch is dropped unless it is the only one."""
         return max(1, images // self.batch) if self.drop_last else -(-images // self.batch)
 
-    def passes(self, images: int) -> int:
-        """Return the epochs of a task with this many images; of a batch that is filled up, its own part counts."""
+    def passes(self, images: int, new: bool = True) -> int:
+        """Return the epochs of a task with this many images, with a class that is `new` or without.
+
+        Of a batch that is filled up, its own part counts.
+        """
         share = min(1, images / self.batch) if self.fill else 1
-        return max(ceil(share * self.epochs), ceil(min(self.min_steps, STEPS_PER_IMAGE * images) / self.steps(images)))
+        wanted = min(self.min_steps, STEPS_PER_IMAGE[new] * images)
+        return max(ceil(share * self.epochs), ceil(wanted / self.steps(images)))
 
     def offers(self, epoch: int, epochs: int) -> bool:
         """Return whether episodic memory is offered the images of this epoch, counted from 0, of a task's epochs."""
@@ -52,4 +56,4 @@ class Training:
         within(self, 0, 0.9999, "momentum")
         within(self, 0, inf, "weight_decay", "pad", "min_steps")
         within(self, 1e-9, inf, "lr")  # 0 teaches nothing
-        within(self, 1e-9, inf, "std")  # images are divided by it
+        within(self, 1e-30, inf, "std")  # images are divided by it
