@@ -58,6 +58,11 @@ HASHED_ID = re.compile(rb'(?<=[#"])[A-Za-z]\w*?[0-9a-f]{10}(?=["\)])')
 def check(name: str, path: Path) -> None:
     """Raise UsageError unless there is such a figure and such a file type."""
     check_name("figure", name, FIGURES)
+    check_file(path)
+
+
+def check_file(path: Path) -> None:
+    """Raise UsageError unless figures can be written as this type of file."""
     if path.suffix.lower() not in METADATA:
         raise UsageError(f"cannot write '{path}': give a name that ends in {', '.join(METADATA)}")
 
