@@ -36,7 +36,7 @@ docs: .venv/documenting  # the tutorial is executed, on one core
 	@echo "the site: site/index.html"
 
 wheel: .venv/developing
-	$(BIN)/python -m build --wheel --outdir dist
+	$(BIN)/python -m build --outdir dist
 
 results: install
 	$(BIN)/scommer table main --figure docs/figures/main.png
