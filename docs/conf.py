@@ -11,7 +11,9 @@ project, author, version = "scommer", "the scommer authors", __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "pages"]
 exclude_patterns = ["_site", "templates"]
 
+highlight_language = "none"
 myst_heading_anchors = 3
+myst_disable_syntax = ["myst_line_comment", "myst_block_break", "myst_target"]  # a line may start with a % sign
 myst_enable_extensions = ["colon_fence"]
 
 autodoc_member_order = "bysource"

@@ -25,6 +25,7 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     for name, generate in GENERATED.items():
         mark = f"<!-- generated: {name} -->"
         text = text.replace(mark, generate()) if mark in text else text
+    text = text.replace("```console\n", "```bash\n")  # without prompts, all of it would be shown as output
     source[0] = site_links(text, Path(app.env.doc2path(page)).parent)
 
 

@@ -51,9 +51,9 @@ def _settings_table(kind: type) -> str:
     rows = []
     for f in fields(kind):  # type: ignore[arg-type]
         default = json.loads(json.dumps(f.default))  # tuples as lists
-        value = f"`{written(default)}`"
-        rows.append(row(f"`{f.name}`", known[f.name].symbol, known[f.name].sentence, value, describe(types[f.name])))
-    return as_markdown(Table("", text_columns("setting", "symbol", "meaning", "default", "values"), tuple(rows)))
+        name = f"`{f.name}` {known[f.name].symbol}"
+        rows.append(row(name, known[f.name].sentence, f"`{written(default)}`", describe(types[f.name])))
+    return as_markdown(Table("", text_columns("setting", "meaning", "default", "values"), tuple(rows)))
 
 
 def commands() -> str:

@@ -253,6 +253,8 @@ def test_only_runs_with_equal_buffers_epochs_and_numbers_of_seeds_are_ranked(mak
     assert not ranked(make("er", 0), make("er", 1), make("der++"))
     assert not ranked(make("er"), make("joint", buffer=None))
     (both,) = ranked(*(make(method, seed) for method in ("er", "der++") for seed in (0, 1)))
+    more = [make(method, seed) for method in ("er", "der++") for seed in (0, 1)] + [make("er-ace"), make("agem")]
+    assert ranked(*more) == [both]  # single seeds say little next to these
     ends = {m: [make(m, seed).accuracy() for seed in (0, 1)] for m in ("er", "der++")}
     first, second = sorted(ends.values(), key=lambda values: -sum(values))
     interval = ttest_rel(first, second).confidence_interval(0.95)

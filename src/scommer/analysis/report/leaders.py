@@ -39,13 +39,21 @@ def terms(group: Group) -> Terms:
 
 
 def leaders(stream: str, groups: Sequence[Group]) -> list[str]:
-    """Return a sentence for the two best of the sets with equal terms that learned task after task."""
+    """Return a sentence for the two best of the sets with equal terms that learned task after task.
+
+    Single seeds are ranked only where no sets of several seeds are.
+    """
     equal: dict[Terms, list[Group]] = {}
     for g in groups:
         if not g.at_once:
             equal.setdefault(terms(g), []).append(g)
-    surest_first = sorted(equal.items(), key=lambda item: -item[0].seeds)
-    return [_sentence(stream, shared, found) for shared, found in surest_first if len(found) > 1]
+    several = {shared: found for shared, found in equal.items() if len(found) > 1}
+    ranked = {shared[:-1] for shared in several if shared.seeds > 1}
+    return [
+        _sentence(stream, shared, found)
+        for shared, found in several.items()
+        if shared.seeds > 1 or shared[:-1] not in ranked
+    ]
 
 
 def _sentence(stream: str, shared: Terms, groups: Sequence[Group]) -> str:
