@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from copy import deepcopy
 from dataclasses import fields
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,7 +21,7 @@ from scommer.methods import METHODS
 from scommer.nn.networks import NETWORKS
 from scommer.paper import table_figure
 from scommer.paper.tables import entries
-from scommer.runs.presets import presets, settings
+from scommer.runs import presets
 from scommer.runs.record import Record
 from scommer.streams import STREAMS
 
@@ -47,6 +48,8 @@ def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     registries: list[Any] = [METHODS, STREAMS, NETWORKS, figures.FIGURES, MEASURES]
     before = [dict(registry) for registry in registries]
+    known = deepcopy(presets.presets())
+    monkeypatch.setattr(presets, "presets", lambda: known)
     names: dict[str, object] = {"__name__": "example"}
     try:
         for example in blocks(document, "python"):
@@ -55,7 +58,6 @@ def test_the_examples_run(document: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         for registry, held in zip(registries, before, strict=True):
             registry.clear()
             registry.update(held)
-        presets.cache_clear()
 
 
 def test_the_plugin_of_the_guide_works_in_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_the_settings_in_the_table_of_variants_exist() -> None:
     rows = re.findall(r"^\| [^|]+ \| (`[^|]+`) \| [^|]+ \| [^|]+ \|$", (ROOT / "docs/variants.md").read_text(), re.M)
     assert len(rows) >= 20
     for variant in ("paper", "official"):
-        held = settings("s-cifar10", "scommer", 200, variant)
+        held = presets.settings("s-cifar10", "scommer", 200, variant)
         assert {name for cell in rows for name in re.findall(r"`(\w+)`", cell)} <= held.keys()
 
 

@@ -375,6 +375,7 @@ def test_every_figure_is_a_self_contained_image(page):
     assert kinds == {"data:image/svg+xml;base64", "data:image/png;base64"}
 
 
+@pytest.mark.long
 def test_a_report_of_all_our_runs_stays_small():
     """Under 3 MB for a hundred runs."""
     records = load([ROOT / "results"])
