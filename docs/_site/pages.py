@@ -14,12 +14,15 @@ DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+TOCTREE = re.compile(r"(```\{toctree\}\n)(.*?)(```)", re.DOTALL)
 GENERATED = {"settings": reference.settings, "commands": reference.commands, "api": reference.api}
 
 
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     """Replace the text of a page by that of the site."""
     text = source[0]
+    if page == "index":
+        text = TOCTREE.sub(_without_missing, text)
     if page == "tutorial":
         text = executed.with_output(text, DOCS / "_executed")
     for name, generate in GENERATED.items():
@@ -27,6 +30,13 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
         text = text.replace(mark, generate()) if mark in text else text
     text = text.replace("```console\n", "```bash\n")  # without prompts, all of it would be shown as output
     source[0] = site_links(text, Path(app.env.doc2path(page)).parent)
+
+
+def _without_missing(toctree: re.Match[str]) -> str:
+    """Return a table of contents without the pages that this version does not have."""
+    lines = toctree[2].splitlines(keepends=True)
+    held = [line for line in lines if not line.strip() or line[0] == ":" or (DOCS / f"{line.strip()}.md").exists()]
+    return "".join([toctree[1], *held, toctree[3]])
 
 
 def site_links(text: str, folder: Path) -> str:
