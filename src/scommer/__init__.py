@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scommer.streams.gcil import gcil as gcil
     from scommer.streams.stream import Stream, Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Dataset", "Experiment", "LifelongClassifier", "Record", "Stream", "Task", "class_il", "from_arrays",
     "from_folder", "gcil", "load_records", "load_trained", "read_images", "run",

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
@@ -65,6 +66,33 @@ def intervals(one):
     table = comparison_table(one)
     (at,) = (i for i, column in enumerate(table.columns) if column.name == "95 % interval")
     return [row.cells[at].text for row in table.rows]
+
+
+def with_matrix(record, rows):
+    """The same run with this accuracy after each task, in Class-IL."""
+    r = np.array(rows, float)
+    record.matrices[record.inference]["class_il"] = r
+    record.scores[record.inference]["class_il"]["forgetting"] = float((r[:-1, :-1].max(0) - r[-1, :-1]).mean())
+    return record
+
+
+LEARNED = [[95, 0, 0], [70, 94, 0], [50, 60, 90]]  # forgets 39.5
+IDLE = [[20, 0, 0], [18, 22, 0], [12, 16, 20]]  # forgets 7, of 21
+KEPT = [[80, 0, 0], [78, 82, 0], [76, 80, 80]]  # learned less, but kept more
+
+
+def test_a_low_forgetting_is_explained_where_little_was_learned(make):
+    def said(a, b):
+        (found,) = compare([with_matrix(make("er"), a)], [with_matrix(make("der++"), b)])
+        return [line for line in notes(found) if "Class-IL forgetting" in line]
+
+    assert said(IDLE, LEARNED) == [
+        "Class-IL forgetting is lower in A only because less was learned: before the last task, tasks reach 21.0 % "
+        "there and 94.5 % in B, and 14.0 % and 55.0 % are left at the end."
+    ]
+    assert "lower in B only" in said(LEARNED, IDLE)[0]
+    assert said(KEPT, LEARNED) == []
+    assert said(LEARNED, LEARNED) == []
 
 
 def test_one_pair_has_no_interval_and_many_need_no_note(make):

@@ -156,7 +156,9 @@ def test_html_escapes_all_text_and_holds_the_value_to_sort_by() -> None:
     head, *rows = found.rows
     assert [content for content, _ in head] == ["method", "accuracy", "seeds", "note"]
     assert [[content for content, _ in cells] for cells in rows] == [[c.text for c in r.cells] for r in TABLE.rows]
-    assert [attributes.get("data-value") for _, attributes in rows[0]] == [None, repr(MEAN), "3", None]
+    key = rows[0][1][1]["data-value"]
+    assert float(key) == pytest.approx(MEAN, rel=1e-8)
+    assert [attributes.get("data-value") for _, attributes in rows[0]] == [None, key, "3", None]
     assert [attributes.get("class") for _, attributes in rows[0]] == [None, "number", "number", None]
     assert 'id="key"' in as_html(TABLE, "key")
     assert as_html(TABLE, "key").count('<tr class="strong">') == 1

@@ -327,7 +327,10 @@ def test_a_table_without_runs_says_so(
     code, out, err = call(capsys, "table", "main")
     assert code == 0
     assert "SCoMMER" in out or "scommer" in out
-    assert err == "scommer: no runs in results, these are the paper's numbers: name the folder of yours with --runs\n"
+    assert err == (
+        "scommer: no runs in results, so these are the paper's numbers alone: name the folder of yours with --runs, "
+        "or run this in a clone of the repository, which has ours\n"
+    )
     for folder in ("results", "elsewhere"):
         code, out, err = call(capsys, "table", "main", "--runs", folder)
         assert (code, out) == (2, ""), folder

@@ -35,7 +35,7 @@ from scommer.runs.presets import register
 class Doubled(ER):
     """Replay of brightened images."""
 
-    gain: "float" = 2.0
+    gain: "float" = 2.0  # g, factor of the brightness
 
 
 def flat(image_shape, classes, depth, activate, **settings):
@@ -146,7 +146,8 @@ def test_a_script_registers_a_method_a_network_a_stream_and_presets(
     listed = call(capsys, "list", *plugin)[1]
     assert "Replay of brightened images." in listed
     assert re.search(r"│ s-shades +│ shades +│ – ", listed)
-    assert re.search(r"│ gain +│ 5\.0 ", call(capsys, "list", "s-shades", "-m", "doubled", "-b", "400", *plugin)[1])
+    explained = call(capsys, "list", "s-shades", "-m", "doubled", "-b", "400", *plugin)[1]
+    assert re.search(r"\ngain +5\.0 +g +Factor of the brightness\.", explained)
     measured = call(capsys, "bench", "-m", "doubled", "--network", "flat", "--steps", "1", "--cohorts", "1", "--json",
                     "--device", "cpu", *plugin)[1]  # fmt: skip
     assert json.loads(measured)["network"] == "flat"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+import numpy as np
 from scipy.stats import t as student
 
 from scommer.analysis.groups import Group, group_runs, label
@@ -15,6 +16,7 @@ from scommer.runs.record import Record
 
 FEW = 5  # pairs: with fewer, the interval relies on normal differences
 LISTED = 5  # groups that a message lists
+CLEARLY = 2.0  # points by which a forgetting must be lower to be worth a note
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Comparison:
     unpaired: tuple[tuple[int, ...], tuple[int, ...]]  # seeds of A alone and of B alone
     differences: tuple[Difference, ...]
     precisions: tuple[str, str] = ("", "")  # of A's pairs and of B's
+    learned_less: tuple[str, ...] = ()  # where forgetting is lower because there was less to forget
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
@@ -107,7 +110,36 @@ def _compare(stream: str, a: Group, b: Group) -> Comparison:
                 differences.append(Difference(f"{name} {names[score]}", tuple(values[0]), tuple(values[1])))
     unpaired = tuple(s for s in ours if s not in theirs), tuple(s for s in theirs if s not in ours)
     one, other = (_precisions([runs[s] for s in seeds]) for runs in (ours, theirs))
-    return Comparison(stream, _labels(a, b), tuple(seeds), unpaired, tuple(differences), (one, other))
+    less = _learned_less([ours[s] for s in seeds], [theirs[s] for s in seeds]) if seeds else ()
+    return Comparison(stream, _labels(a, b), tuple(seeds), unpaired, tuple(differences), (one, other), less)
+
+
+def _learned_less(a: Sequence[Record], b: Sequence[Record]) -> tuple[str, ...]:
+    """Return a note for each setting in which one side forgets less, learned less, and keeps no more of it."""
+    lines = []
+    for setting, name in SETTINGS.items():
+        if any(setting not in r.scores[r.inference] or len(r.matrix()) == 1 for r in (*a, *b)):
+            continue
+        best, kept = ([fmean(f(r.matrix(setting=setting)) for r in runs) for runs in (a, b)] for f in (_best, _kept))
+        for side, other in ((0, 1), (1, 0)):
+            forgets_less = best[side] - kept[side] < best[other] - kept[other] - CLEARLY
+            if forgets_less and kept[side] <= kept[other]:  # so it learned less, by more than CLEARLY
+                lines.append(
+                    f"{name} forgetting is lower in {'AB'[side]} only because less was learned: before the last task, "
+                    f"tasks reach {best[side]:.1f} % there and {best[other]:.1f} % in {'AB'[other]}, "
+                    f"and {kept[side]:.1f} % and {kept[other]:.1f} % are left at the end."
+                )
+    return tuple(lines)
+
+
+def _best(r: np.ndarray) -> float:
+    """Return the best accuracy of each task but the last before the end, which forgetting starts from: the mean."""
+    return float(r[:-1, :-1].max(0).mean())
+
+
+def _kept(r: np.ndarray) -> float:
+    """Return the mean accuracy on these tasks at the end."""
+    return float(r[-1, :-1].mean())
 
 
 def _precisions(records: Sequence[Record]) -> str:
@@ -152,6 +184,7 @@ def notes(one: Comparison) -> list[str]:
         lines.append(f"Few pairs ({n}): the interval holds only if differences between seeds are normal.")
     if one.precisions[0] != one.precisions[1] or "/" in one.precisions[0]:
         lines.append(f"Precisions: A has {one.precisions[0]}, B {one.precisions[1]}.")
+    lines += one.learned_less
     for side, seeds in zip("AB", one.unpaired, strict=True):
         if seeds:
             lines.append(f"Only in {side}, left out: {_listed(seeds)}.")

@@ -14,11 +14,15 @@ class FigureCommand(Command):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Replace {figures} in the help by a line for each figure."""
-        from scommer.analysis.figures import FIGURES
-
-        figures = "\n".join(f"* {name}: {kind.title[0].lower()}{kind.title[1:]}." for name, kind in FIGURES.items())
-        self.help = (self.help or "").replace("{figures}", figures)
+        self.help = (self.help or "").replace("{figures}", figure_list())
         super().format_help(ctx, formatter)
+
+
+def figure_list() -> str:
+    """Return a line of Markdown for each registered figure."""
+    from scommer.analysis.figures import FIGURES
+
+    return "\n".join(f"* {name}: {kind.title[0].lower()}{kind.title[1:]}." for name, kind in FIGURES.items())
 
 
 def figure(

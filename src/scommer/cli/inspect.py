@@ -30,6 +30,7 @@ def list_(
 
     from scommer.analysis.table import MISSING, Table, as_rich, row, text_columns
     from scommer.methods import METHODS
+    from scommer.methods.training import Training
     from scommer.runs import presets
     from scommer.runs.experiment import fitted_names
     from scommer.runs.settings import as_dict
@@ -43,11 +44,19 @@ def list_(
     if stream is not None:
         check_name("stream", stream, STREAMS)
         buffer, variant = 200 if buffer is None else buffer, variant or presets.usual_variant(stream)
-        fitted: dict[str, None] = {}  # in order, each once
-        for name in [method] if method else METHODS:
-            made, training = presets.resolve(stream, name, buffer, variant)
-            console.print(_settings(f"{stream}, {name}, buffer {buffer}, {variant}", as_dict(made, training)))
-            fitted |= dict.fromkeys(fitted_names(made, training))
+        names = [method] if method else list(METHODS)
+        resolved = {name: presets.resolve(stream, name, buffer, variant) for name in names}
+        values = {name: as_dict(*found) for name, found in resolved.items()}
+        first = values[names[0]]
+        shared = {k: v for k, v in first.items() if all(k in other and other[k] == v for other in values.values())}
+        title = f"{stream}, {method or 'all methods'}, buffer {buffer}, {variant}"
+        console.print(_settings(title, shared, Training, *(type(made) for made, _ in resolved.values())))
+        for name, (made, _) in resolved.items():
+            own = {k: v for k, v in values[name].items() if k not in shared}
+            if own:
+                console.print()
+                console.print(_settings(f"{stream}, {name}", own, Training, type(made)))
+        fitted = dict.fromkeys(n for found in resolved.values() for n in fitted_names(*found))  # in order, each once
         if not presets.has(stream):
             console.print(f"{stream} has no presets: a run fits {', '.join(fitted)} to its images.")
         return
@@ -77,12 +86,17 @@ def _presets_of(stream: str) -> list[str]:
     return [method if b == "any" else f"{method} ({b})" for method, b in found.items() if b != "–"]
 
 
-def _settings(title: str, settings: dict[str, Any]) -> "RichTable":
+def _settings(title: str, settings: dict[str, Any], *kinds: type) -> "RichTable":
+    """Return the settings and their values; with the dataclasses that they belong to, also what they mean."""
     from scommer.analysis.table import Table, as_rich, row, text_columns
+    from scommer.runs.meanings import meanings
     from scommer.runs.settings import written
 
-    rows = tuple(row(name, written(value)) for name, value in settings.items())
-    return as_rich(Table(title, text_columns("setting", "value"), rows))
+    known = meanings(*kinds)
+    rows = tuple(row(name, written(value), *known.get(name, ("", ""))) for name, value in settings.items())
+    table = Table(title, text_columns("setting", "value", "symbol", "meaning"), rows, dense=bool(kinds))
+    unused = {"symbol": 2, "meaning": 3}
+    return as_rich(table.without(*(name for name, i in unused.items() if not any(r.cells[i].text for r in rows))))
 
 
 def show(

@@ -35,16 +35,23 @@ def table(
     runs: RunsOption = None,
     form: Annotated[str, typer.Option("--as", help="terminal, markdown, csv or latex.")] = "terminal",
     only_done: Annotated[bool, typer.Option("--done", help="Leave out numbers without a run.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Draw the differences instead: a .png, .svg or .pdf file.")
+    ] = None,
 ) -> None:
     """Compare our runs with a table of the paper.
 
     Ours is the mean ± standard deviation over seeds. A star marks a mean that is more than two standard deviations
-    from the paper's: by the paper's deviation, if given, and by ours, if there are several seeds.
+    from the paper's: by the paper's deviation, if given, and by ours, if there are several seeds. The paper's numbers
+    are part of the package. Our own runs are in the folder `results` of its repository.
     """
+    from scommer.analysis.figures import check_file, save
     from scommer.analysis.table import as_csv, as_latex, as_markdown, as_rich
-    from scommer.paper import tables
+    from scommer.paper import table_figure, tables
 
     check_name("form", form, ("terminal", "markdown", "csv", "latex"))
+    if figure is not None:
+        check_file(figure)
     records = _records(runs)
     rows = tables.entries(name, records)
     rows = [e for e in rows if e.ours] if only_done else rows
@@ -52,8 +59,15 @@ def table(
         raise UsageError(
             f"{runs or RESULTS} has no run of this table: name another folder with --runs, or leave out --done"
         )
+    if figure is not None:
+        save(table_figure.figure(rows), figure)
+        console.print(f"{name}: {figure}", soft_wrap=True)
+        return
     if not records:
-        print_error(f"no runs in {RESULTS}, these are the paper's numbers: name the folder of yours with --runs")
+        print_error(
+            f"no runs in {RESULTS}, so these are the paper's numbers alone: name the folder of yours with --runs, "
+            "or run this in a clone of the repository, which has ours"
+        )
     if form == "terminal":
         console.print(as_rich(tables.paper_table(name, rows)))
     elif form == "csv":

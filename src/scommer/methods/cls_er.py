@@ -24,11 +24,11 @@ class CLSER(Method):
     As published, the logits that are compared come from a pass of the recalled images alone, for all three memories.
     """
 
-    reg: float = 0.15  # weight of consistency
-    r_plastic: float = 0.3  # probability of consolidating the plastic memory in a step
-    r_stable: float = 0.1  # probability of consolidating the stable memory in a step
-    alpha: float = 0.999  # decay of both
-    ramp: bool = True  # decay grows from 0.5
+    reg: float = 0.15  # λ, weight of consistency with the memory that knows an image better
+    r_plastic: float = 0.3  # r_P, probability of updating the plastic memory in a step
+    r_stable: float = 0.1  # r_S, probability of updating the stable memory in a step
+    alpha: float = 0.999  # α, decay of both memories
+    ramp: bool = True  # let the decay grow from 0.5 to α over the first steps
 
     label: ClassVar[str] = "CLS-ER"
     colour: ClassVar[str] = "#CC79A7"

@@ -18,8 +18,8 @@ from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome
 class DERpp(Method):
     """CE(task) + α MSE(logits, stored logits) on one draw + β CE on a second, independent draw."""
 
-    alpha: float = 0.1  # α, weight of the stored logits
-    beta: float = 0.5  # β, weight of the labels
+    alpha: float = 0.1  # α, weight of stored logits
+    beta: float = 0.5  # β, weight of stored labels
 
     label: ClassVar[str] = "DER++"
     colour: ClassVar[str] = "#009E73"

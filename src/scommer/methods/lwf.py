@@ -21,7 +21,7 @@ class LwF(Method):
     """
 
     alpha: float = 0.5  # α, weight of distillation
-    temperature: float = 2.0  # T
+    temperature: float = 2.0  # T, temperature of the softmax in distillation
 
     label: ClassVar[str] = "LwF"
     colour: ClassVar[str] = "#7570B3"

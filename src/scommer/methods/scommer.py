@@ -30,18 +30,18 @@ class SCoMMER(Coding, Method):
     averages over the same part of every task, 1 - α = 1 / (r · horizon · steps of the task).
     """
 
-    gamma: float = 0.15  # γ, weight of knowledge retrieval
-    joint_batch: bool = False  # one mean CE and one batch norm over x; else one each for x_m and x_t
-    long_term: bool = True  # off: no long-term memory
-    r: float = 0.5  # r, probability of consolidating working memory in a step
+    gamma: float = 0.15  # γ, weight of knowledge retrieval: the distance from the logits of long-term memory
+    joint_batch: bool = False  # one loss and one batch norm for recalled and task images, instead of one each
+    long_term: bool = True  # whether there is a long-term memory
+    r: float = 0.5  # r, probability of updating long-term memory in a step
     alpha: float = 0.999  # α, decay of long-term memory
-    ramp: bool = True  # decay with min(1 - 1/(step + 1), α)
-    horizon: float = 0.0  # part of a task's steps to average over, which sets α; 0: α as given
+    ramp: bool = True  # let the decay grow from 0.5 to α over the first steps
+    horizon: float = 0.0  # h, part of a task that long-term memory averages over, which sets α; 0: α as given
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
-    answer: Literal["long_term", "working"] = "long_term"  # the memory used for inference
+    answer: Literal["long_term", "working"] = "long_term"  # memory that predicts
     balance: float = 0.0  # τ, strength of the correction for each class's share of what is learned from
-    teach: float = 0.0  # λ, weight of the teacher's logits of earlier classes on the task's images
-    teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory, or as it was when the last task ended
+    teach: float = 0.0  # λ, weight of the teacher's logits of earlier classes on task images
+    teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory now, or as the last task ended
 
     label: ClassVar[str] = "SCoMMER"
     colour: ClassVar[str] = "#D55E00"

@@ -22,7 +22,7 @@ class SLDA(NCM):
     number of rows: large while they are few, so that noise does not decide, and near 0 in the end.
     """
 
-    shrinkage: float | None = None  # s; None: OAS
+    shrinkage: float | None = None  # s, how much correlations are shrunk; none: by OAS, from the rows seen so far
 
     label: ClassVar[str] = "SLDA"
     colour: ClassVar[str] = "#E7298A"

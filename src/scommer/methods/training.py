@@ -11,27 +11,27 @@ STEPS_PER_IMAGE = {False: 3, True: 10}  # at most, of classes that are known, or
 
 @dataclass(frozen=True)
 class Training:
-    """How a learner trains: network, optimiser, batches, augmentation."""
+    """How a learner trains: network, optimiser, batches, augmentation. `scommer list` shows the comments of fields."""
 
-    network: str = "resnet18"  # a name in NETWORKS
-    width: int | None = None  # units of the first stage; None: the network's default
-    depth: int | None = None  # blocks per stage
-    stages: int | None = None
+    network: str = "resnet18"  # architecture: resnet18, small, mlp, linear, or one that you registered
+    width: int | None = None  # units of the first stage; none: the network's default
+    depth: int | None = None  # blocks in each stage; none: the network's default
+    stages: int | None = None  # number of stages; none: the network's default
     epochs: int = 50  # passes over each task
-    min_steps: int = 0  # a small task gets more passes, up to this many steps and STEPS_PER_IMAGE for each image
-    lr: float = 0.1  # η
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    batch: int = 32  # task images per step
-    replay: int = 32  # recalled images per step
-    drop_last: bool = True  # leave out a last partial batch
-    fill: bool = False  # fill a smaller batch of the task with recalled images
-    offer: Literal["every_epoch", "first_epoch", "last_epoch"] = "every_epoch"  # when memory is offered the task
-    balanced: bool = False  # episodic memory keeps the same number of images of each class, not of all offered
-    pad: int = 4  # pixels of the random crop
-    flip: bool = True
-    mean: tuple[float, ...] = (0.5,)  # of normalisation, per channel
-    std: tuple[float, ...] = (0.5,)
+    min_steps: int = 0  # least number of steps in a task, but no more than three for each of its images
+    lr: float = 0.1  # η, learning rate of SGD
+    momentum: float = 0.0  # momentum of SGD
+    weight_decay: float = 0.0  # multiple of each weight that is added to its gradient (L2 regularisation)
+    batch: int = 32  # task images in each step
+    replay: int = 32  # recalled images in each step
+    drop_last: bool = True  # leave out the last batch of an epoch if it is not full
+    fill: bool = False  # fill a batch that is not full with recalled images
+    offer: Literal["every_epoch", "first_epoch", "last_epoch"] = "every_epoch"  # when memory is offered the images
+    balanced: bool = False  # memory keeps equally many images of each class, instead of a sample of all
+    pad: int = 4  # pixels by which an image is shifted at random, at most; 0: no random crop
+    flip: bool = True  # mirror half of the images, chosen at random
+    mean: tuple[float, ...] = (0.5,)  # value that is subtracted from pixels, for each channel
+    std: tuple[float, ...] = (0.5,)  # value that pixels are divided by, for each channel
 
     def steps(self, images: int) -> int:
         """Return the steps per epoch for this many images; a partial batch is dropped unless it is the only one."""

@@ -95,20 +95,20 @@ def _log_arrival(exponential: Tensor, weight: Tensor) -> Tensor:
 class Coding:
     """Settings of sparse coding. Defaults are those of the published implementation."""
 
-    sparse: bool = True  # False: dense activations
-    active: float | tuple[float, ...] = (0.9, 0.9, 0.9, 0.8)  # %k, fraction of active units of each stage
-    activate: Literal["stage", "block"] = "stage"  # activate the last residual sum of a stage, or that of each block
-    threshold: Threshold = "k"  # k units win, or k - 1 as in the paper's text
-    dropout: Literal["last", "all", "none"] = "last"  # the stages with dropout
-    pi_h: float | tuple[float, ...] = (0.5, 0.5, 5.0, 5.0)  # π_h, strength of heterogeneous dropout
-    pi_s: float | tuple[float, ...] = 2.0  # π_s, strength of semantic dropout
-    warmup: int = 30  # E_h, the epoch (counted from 0) after which P_s is updated at the end of each epoch
-    refresh_at_task_end: bool = True  # update P_s at the end of each task too
-    initial_p_h: Literal["first", "random"] = "first"  # units with P_h = 1 at the start
-    heterogeneous_draw: Draw = "batch"  # a mask for the batch, or for each sample
-    semantic_draw: Draw = "batch"
-    mask_choice: Literal["class", "unit"] = "class"  # semantic if any P_s of the class, or that of the unit, is above 0
-    replay_dropout: bool = False  # dropout for replayed images too (never counted)
+    sparse: bool = True  # whether units compete: k-WTA, or dense activations
+    active: float | tuple[float, ...] = (0.9, 0.9, 0.9, 0.8)  # %k, fraction of units that stay active, in each stage
+    activate: Literal["stage", "block"] = "stage"  # where units compete: at the end of each stage, or of each block
+    threshold: Threshold = "k"  # how many units win: k, or k - 1 as in the paper's text
+    dropout: Literal["last", "all", "none"] = "last"  # stages with dropout
+    pi_h: float | tuple[float, ...] = (0.5, 0.5, 5.0, 5.0)  # π_h, strength of heterogeneous dropout, in each stage
+    pi_s: float | tuple[float, ...] = 2.0  # π_s, strength of semantic dropout, in each stage
+    warmup: int = 30  # E_h, epoch of a task, counted from 0, after which P_s is updated with every epoch
+    refresh_at_task_end: bool = True  # update P_s also when a task ends
+    initial_p_h: Literal["first", "random"] = "first"  # units that heterogeneous dropout retains at the start
+    heterogeneous_draw: Draw = "batch"  # draw heterogeneous dropout for the whole batch, or for each image
+    semantic_draw: Draw = "batch"  # draw semantic dropout for the whole batch, or for each image
+    mask_choice: Literal["class", "unit"] = "class"  # use P_s once it is above 0 for the class, or for the unit itself
+    replay_dropout: bool = False  # dropout for recalled images too; their activity is never counted
 
     def network_settings(self) -> dict[str, Any]:
         """Return the settings that make a network sparse."""

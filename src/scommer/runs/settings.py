@@ -52,7 +52,7 @@ def coerce(name: str, value: Any, hint: Any) -> Any:
         match = _as(value, option)
         if match is not None or (option is types.NoneType and value in (None, "none", "None")):
             return match
-    raise UsageError(f"{name} = {value!r} is invalid: expected {_describe(hint)}")
+    raise UsageError(f"{name} = {value!r} is invalid: expected {describe(hint)}")
 
 
 def _as(value: Any, hint: Any) -> Any:
@@ -78,9 +78,10 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def _describe(hint: Any) -> str:
+def describe(hint: Any) -> str:
+    """Return the values that a type allows, in words."""
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_describe(option) for option in get_args(hint))
+        return " or ".join(describe(option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(str(a) for a in get_args(hint))
     if get_origin(hint) is tuple:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
+from PIL import Image
 
 from scommer.analysis.figures import codes, history, matrices, recency, scores, stability, style, tasks
 from scommer.analysis.groups import Group, group_runs
@@ -58,6 +59,11 @@ HASHED_ID = re.compile(rb'(?<=[#"])[A-Za-z]\w*?[0-9a-f]{10}(?=["\)])')
 def check(name: str, path: Path) -> None:
     """Raise UsageError unless there is such a figure and such a file type."""
     check_name("figure", name, FIGURES)
+    check_file(path)
+
+
+def check_file(path: Path) -> None:
+    """Raise UsageError unless figures can be written as this type of file."""
     if path.suffix.lower() not in METADATA:
         raise UsageError(f"cannot write '{path}': give a name that ends in {', '.join(METADATA)}")
 
@@ -105,6 +111,16 @@ def as_svg(figure: Figure, transparent: bool = True) -> bytes:
         figure.savefig(out, format="svg", dpi=250, metadata=METADATA[".svg"], transparent=transparent)
     numbers: dict[bytes, bytes] = {}
     return HASHED_ID.sub(lambda m: numbers.setdefault(m[0], b"n%d" % (len(numbers) + 1)), out.getvalue())
+
+
+def as_small_png(figure: Figure) -> bytes:
+    """Return a figure as PNG with a palette of 64 colours, a third of the size of one without."""
+    drawn, small = BytesIO(), BytesIO()
+    with matplotlib.rc_context(style.RC):
+        figure.savefig(drawn, format="png", dpi=200, metadata=METADATA[".png"])
+    with Image.open(drawn) as image:
+        image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def save(figure: Figure, path: Path) -> None:

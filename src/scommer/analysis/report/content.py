@@ -3,13 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 from scommer import __version__
 from scommer.analysis.groups import Group, group_runs
 from scommer.analysis.measures import MEASURES
 from scommer.analysis.report.commands import Command, commands
+from scommer.analysis.report.leaders import epochs_of, leaders
 from scommer.analysis.report.pictures import Picture, choose, pictures
 from scommer.analysis.report.settings import provenance, setting_tables, stream_facts, warnings
 from scommer.analysis.summary import SETTINGS, forgotten_table, matrix_table, measure_table, score_table, scores
@@ -55,11 +55,14 @@ def contents(records: Sequence[Record]) -> dict[str, Any]:
         "version": __version__,
         "runs": len(records),
         "summary": _summary_table(names, groups_by_stream),
-        "leaders": [line for part in zip(names, groups_by_stream, strict=True) for line in _leader(*part)],
+        "leaders": [line for part in zip(names, groups_by_stream, strict=True) for line in leaders(*part)],
         "single": any(len(g.records) == 1 for groups in groups_by_stream for g in groups),
         "nested": any(r.stream.kind == "gcil" for r in records),
         "held_out": any(r.experiment.validation for r in records),
-        "sections": [_section(f"s{i}", *part) for i, part in enumerate(zip(names, groups_by_stream, strict=True), 1)],
+        "sections": [
+            _section(f"s{i}", *part, streams=len(parts))
+            for i, part in enumerate(zip(names, groups_by_stream, strict=True), 1)
+        ],
     }
 
 
@@ -70,10 +73,10 @@ def _name(record: Record, parts: Sequence[Sequence[Record]]) -> str:
     return name if len(twins) == 1 else f"{name} ({record.stream.fingerprint})"
 
 
-def _section(key: str, name: str, groups: Sequence[Group]) -> Section:
+def _section(key: str, name: str, groups: Sequence[Group], streams: int) -> Section:
     runs = [r for g in groups for r in g.records]
     chosen = choose(groups)
-    drawn, missing = pictures(groups, chosen)
+    drawn, missing = pictures(groups, chosen, streams)
     differing, partial, shared = setting_tables(groups)
     facts, times = provenance(runs)
     measures = measure_table(groups)
@@ -114,8 +117,10 @@ def _summary_table(names: Sequence[str], groups_by_stream: Sequence[Sequence[Gro
             ends = [spread(scores(g, g.inference, s, "accuracy")) for s in SETTINGS]
             lost = spread(scores(g, g.inference, "class_il", "forgetting"))
             stream = text(name if len(names) > 1 else None)
-            rows.append(row(g.label, stream, *ends, lost, number(len(g.records), "d"), g.inference))
-    numbers = number_columns(*SETTINGS.values(), "forgetting", "seeds")
+            size = g.records[0].experiment.buffer
+            counts = [number(n, "d") for n in (size, epochs_of(g), len(g.records))]
+            rows.append(row(g.label, stream, *ends, lost, *counts, g.inference))
+    numbers = number_columns(*SETTINGS.values(), "forgetting", "buffer", "epochs", "seeds")
     columns = (*text_columns("method", "stream"), *numbers, *text_columns("memory"))
     return Table("At the end, the memory that answers (%)", columns, tuple(rows)).without_empty()
 
@@ -130,17 +135,3 @@ def _run_table(groups: Sequence[Group]) -> Table:
             rows.append(row(r.name, g.label, number(r.experiment.seed, "d"), *ends, lost))
     columns = (*text_columns("run", "method"), *number_columns("seed", *SETTINGS.values(), "forgetting"))
     return Table("Each run, the memory that answers (%)", columns, tuple(rows)).without_empty()
-
-
-def _leader(name: str, groups: Sequence[Group]) -> list[str]:
-    """Return a sentence on the two groups with the highest accuracy, among those that learn task after task."""
-    groups = [g for g in groups if not g.at_once]
-    if len(groups) < 2:
-        return []
-    ends = [scores(g, g.inference, "class_il", "accuracy") for g in groups]
-    best, second = sorted(zip(groups, ends, strict=True), key=lambda pair: -fmean(pair[1]))[:2]
-    return [f"On {name}, {_end(*best)} has the highest mean Class-IL accuracy, ahead of {_end(*second)}."]
-
-
-def _end(group: Group, seeds: Sequence[float]) -> str:
-    return f"{group.label} ({spread(seeds).text} % {f'over {len(seeds)} seeds' if len(seeds) > 1 else 'with one seed'})"

@@ -9,7 +9,8 @@ from scommer.analysis.figures import FIGURES, style
 from scommer.analysis.groups import Group
 from scommer.analysis.selection import changes
 
-SINGLE = 4  # figures of single runs, which are large: a page of many runs should still fit into an e-mail
+SINGLE = 4  # figures of single runs on a page, which are large: a page of many runs should fit into an e-mail
+MOST_SVG = 60_000  # bytes: a figure of many lines is smaller as an image of pixels
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,12 @@ class Picture:
     wide: bool
 
 
-def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+def pictures(groups: Sequence[Group], chosen: Sequence[Group], streams: int = 1) -> tuple[list[Picture], list[str]]:
     """Return the figures of one stream, and what they do not show and why.
 
-    Figures that stay readable show all groups, the others the `chosen` ones.
+    Figures that stay readable show all groups, the others the `chosen` ones. `streams` share the room of a page.
     """
+    single = max(1, SINGLE // streams)
     made, missing = [], []
     for name, kind in FIGURES.items():
         candidates = groups if kind.any_number else chosen
@@ -39,8 +41,9 @@ def pictures(groups: Sequence[Group], chosen: Sequence[Group]) -> tuple[list[Pic
         missing += [f"{name}, {g.label}: {why}" for g, why in reasons if why]
         able = [g for g, why in reasons if not why]
         if kind.one_run:
-            missing += [f"{name}, {g.label}: left out, only the first {SINGLE} are drawn" for g in able[SINGLE:]]
-            made += [_single(name, g, several=len(groups) > 1) for g in able[:SINGLE]]
+            are = "is" if single == 1 else "are"
+            missing += [f"{name}, {g.label}: left out, only the first {single} {are} drawn" for g in able[single:]]
+            made += [_single(name, g, several=len(groups) > 1) for g in able[:single]]
         elif able:
             made.append(_picture(name, able))
     return made, missing
@@ -61,6 +64,9 @@ def _single(name: str, group: Group, several: bool) -> Picture:
 
 def _picture(name: str, drawn: Sequence[Group], of: str = "") -> Picture:
     figure, title = figures.draw_groups(name, drawn), FIGURES[name].title
-    source = f"data:image/svg+xml;base64,{b64encode(figures.as_svg(figure)).decode()}"
+    kind, content = "svg+xml", figures.as_svg(figure)
+    if len(content) > MOST_SVG:
+        kind, content = "png", figures.as_small_png(figure)
+    source = f"data:image/{kind};base64,{b64encode(content).decode()}"
     alt = f"{title}. Shown: {'; '.join(g.label for g in drawn)}."
     return Picture(name, f"{title}{of}.", alt, source, wide=figure.get_figwidth() > 1.3 * style.COLUMN)
