@@ -48,6 +48,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     at the end and has their `records`.
     """
     options = replace(options or RunOptions(), **keywords)
+    end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     experiments = list(experiments)
     for e in experiments:
         if not isinstance(e, Experiment):
@@ -86,7 +87,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
             except ScommerError as e:
                 one.failure = e
         if ready := [one for one in runs if not one.failure]:
-            _train(ready, options, watch)
+            _train(ready, options, watch, end)
     records |= {one.plan.name: one.record for one in runs if one.record}
     failures |= {one.plan.name: one.failure for one in runs if one.failure}
     if len(failures) == len(set(names)) and len({str(e) for e in failures.values()}) == 1:
@@ -119,15 +120,23 @@ def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
     return record
 
 
-def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
+def _train(runs: list[Run], options: RunOptions, watch: Watch, end: float) -> None:
     """Take a step of each run in turn until each has its record or a failure, or the time is up."""
-    end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     active = {run: run.learner.learn() for run in runs}
     watched = max(active, key=Run.steps_left)
     watch.begin(watched.plan, watched.learner, len(runs))
     try:
         with interruptible() as stops:
-            while active and not stops and time.monotonic() < end:
+
+            def check() -> None:
+                """Abandon an evaluation if there is a reason to stop; it is repeated when the run is resumed."""
+                if stops or time.monotonic() >= end:
+                    raise _Abandoned
+
+            for one in runs:
+                one.learner.check = check
+            abandoned = False  # a clock that is set back changes nothing about it
+            while active and not abandoned and not stops and time.monotonic() < end:
                 for one, moments in list(active.items()):
                     try:
                         moment = _advance(moments, stops)
@@ -142,6 +151,9 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
                             one.save()
                         elif moment == "task" or passed(PROGRESS_SECONDS, one.shown_at):
                             one.show_progress()
+                    except _Abandoned:
+                        abandoned = True
+                        break
                     except (BrokenPipeError, SystemExit):  # the reader of our output is gone; rich raises the latter
                         stops.append(signal.SIGPIPE)
                     except ScommerError as e:
@@ -151,7 +163,8 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
                             watched = max(active, key=Run.steps_left)
                             _warn(watch, f"{one.plan.name} failed, the others continue: {e}")
             if saved := [one for one in active if _save(one, watch)]:
-                raise Interrupted(saved) if stops else TimeUp(saved)
+                where = _place_and_remedy(saved)
+                raise Interrupted(f"stopped {where}") if stops else TimeUp(f"time is up {where}")
     finally:
         watch.end()
 
@@ -184,28 +197,26 @@ def _save(run: Run, watch: Watch) -> bool:
     return run.failure is None
 
 
+class _Abandoned(Exception):
+    """An evaluation was not finished. The learner is as it was before."""
+
+
 class Failed(RunError):
-    """Some of several runs failed; `records` are those of the others."""
+    """Some of several runs failed, for the reasons in `failures`, by name; `records` are those of the others."""
 
     def __init__(self, failures: Mapping[str, ScommerError], finished: list[Record]) -> None:
         super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))
-        self.records = finished
+        self.failures, self.records = dict(failures), finished
 
 
 class Interrupted(KeyboardInterrupt):
     """Stopped by a signal, after everything was saved."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(f"stopped {_place_and_remedy(runs)}")
 
 
 class TimeUp(ScommerError):
     """Stopped when the time was up, after everything was saved."""
 
     exit_code = 0
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(f"time is up {_place_and_remedy(runs)}")
 
 
 def _place_and_remedy(runs: Sequence[Run]) -> str:
