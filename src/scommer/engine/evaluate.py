@@ -82,7 +82,7 @@ def evaluate(
 
 @contextmanager
 def _evaluating(network: nn.Module, check: Callable[[], None]) -> Iterator[None]:
-    """Put a network into evaluation mode, and call `check` before each layer: a batch may take a CPU several seconds."""
+    """Put a network into evaluation mode, and call `check` before each layer: a batch may take seconds on a CPU."""
     network.eval()
     hooks = [m.register_forward_pre_hook(lambda *_: check()) for m in network.modules()]
     try:
