@@ -117,3 +117,18 @@ def locked(folder: Path) -> Iterator[None]:
                 (folder / ".lock").unlink()
                 folder.rmdir()
         lock.release()
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds a run's folder."""
+    if not (folder / ".lock").exists():
+        return False
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except OSError:  # its folder was removed
+        return False
+    lock.release()
+    return False

@@ -7,12 +7,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from scommer import plugins
 from scommer.data import data_root
 from scommer.errors import ScommerError, UsageError
 from scommer.files import expand_user
+from scommer.runs.checkpoint import is_locked
 from scommer.runs.experiment import Experiment, prepare
 from scommer.runs.options import RunOptions
 from scommer.runs.record import Record
@@ -181,22 +180,10 @@ class Sweep:
             if self._is_done(name):
                 self.held.remove(name)
                 yield from self._read(name)
-            elif not _is_locked(self.options["out"] / name):
+            elif not is_locked(self.options["out"] / name):
                 self.held.remove(name)
                 self.waiting.append([self.todo[name]])
 
 
 class RunFailure(ScommerError):
     """Why a run of a sweep has no record."""
-
-
-def _is_locked(folder: Path) -> bool:
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        return True
-    except OSError:  # the folder was removed
-        return False
-    lock.release()
-    return False

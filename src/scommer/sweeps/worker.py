@@ -36,7 +36,7 @@ class Outcome:
 
     failed: Mapping[str, str] = field(default_factory=dict)  # messages by name
     busy: tuple[str, ...] = ()  # held by other processes
-    stopped: bool = False  # before all were done, by a signal or the time limit; everything is saved
+    time_is_up: bool = False  # before all were done; everything is saved
     pruned: bool = False  # a poor trial of a search
     warnings: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ def work(job: Job) -> Outcome:
 
     watch = _Warnings()
     failures: dict[str, ScommerError] = {}
-    stopped = False
+    time_is_up = False
     try:
         for path in job.plugins:
             load_plugin(Path(path))
@@ -71,14 +71,16 @@ def work(job: Job) -> Outcome:
         run_together(job.experiments, RunOptions(**job.options), watch=watch)
     except Failed as e:
         failures = e.failures
-    except (Interrupted, TimeUp):
-        stopped = True
+    except TimeUp:
+        time_is_up = True
+    except Interrupted:  # everything is saved
+        pass
     except ScommerError as e:  # the same of all
         failures = dict.fromkeys(job.names, e)
     return Outcome(
         failed={name: str(e) for name, e in failures.items() if not isinstance(e, InUse)},
         busy=tuple(name for name, e in failures.items() if isinstance(e, InUse)),
-        stopped=stopped,
+        time_is_up=time_is_up,
         warnings=tuple(dict.fromkeys(watch.messages)),
     )
 
