@@ -11,7 +11,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -36,8 +35,9 @@ class Local:
         self._done: queue.SimpleQueue[tuple[Job, Outcome]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._closing, self._closed = threading.Lock(), False
-        for device in self.devices:
-            threading.Thread(target=self._serve, args=(device,), daemon=True).start()
+        self._threads = [threading.Thread(target=self._serve, args=(device,), daemon=True) for device in self.devices]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, job: Job) -> None:
         """Run a job as soon as a process is free."""
@@ -56,41 +56,49 @@ class Local:
         """Stop what is running, and wait until it is saved; a KeyboardInterrupt meanwhile ends it at once."""
         with self._closing:
             self._closed = True
-        for _ in self.devices:
+        for _ in self._threads:
             self._jobs.put(None)
         try:
             for process in self._processes:
                 process.send_signal(signal.SIGTERM)
-            for process in self._processes:
-                process.wait()
+            for thread in self._threads:
+                thread.join()
         except BaseException:
             for process in self._processes:
                 process.kill()
             raise
 
     def _serve(self, device: str) -> None:
-        """Give jobs to one process, one after the other."""
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the thread
-        process: Any = None  # a subprocess.Popen, once there is a job
-        while (job := self._jobs.get()) is not None:
+        """Give jobs to one process after the other, until one of them dies with its job."""
+        while job := self._jobs.get():
             with self._closing:
                 if self._closed:
-                    break
-                if process is None:
-                    process = _start(device, errors.fileno())
-                    self._processes.append(process)
-            try:
-                pickle.dump(replace(job, options={**job.options, "device": device}), process.stdin)
-                process.stdin.flush()
-                outcome = pickle.load(process.stdout)
-            except Exception:  # a dead process, or an answer cut off
-                process.kill()
-                outcome = Outcome(failed=dict.fromkeys(job.names, _last_words(process, errors.fileno())))
-                process = None
-            self._done.put((job, outcome))
-        if process is not None:
-            with suppress(OSError):
-                process.stdin.close()  # it ends
+                    return
+                errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+                process = _start(device, errors.fileno())
+                self._processes.append(process)
+            with errors, process:  # closes its pipes, so that it ends, and waits for it
+                while job and (outcome := _answer(process, replace(job, options={**job.options, "device": device}))):
+                    self._done.put((job, outcome))
+                    job = self._jobs.get()
+                if job is None:
+                    return
+                why = _last_words(process, errors.fileno())
+                self._done.put((job, Outcome(failed=dict.fromkeys(job.names, why))))
+
+
+def _answer(process: "subprocess.Popen[bytes]", job: Job) -> Outcome | None:
+    """Return how a job ended in a process, or None if that has died."""
+    assert process.stdin
+    assert process.stdout
+    try:
+        pickle.dump(job, process.stdin)
+        process.stdin.flush()
+        outcome: Outcome = pickle.load(process.stdout)
+    except Exception:  # whatever is left of an answer
+        process.kill()
+        return None
+    return outcome
 
 
 def _devices(processes: int | None, device: str | None) -> Sequence[str]:
