@@ -17,7 +17,7 @@ from scommer.cli.common import (
     print_error,
     stoppable,
 )
-from scommer.errors import UsageError
+from scommer.errors import UsageError, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,11 +176,16 @@ def sweep(
         limit = minutes_left(minutes)
         return candidates(*run_sweep(experiments, failures, on=where, out=out, device=device, minutes=limit, **options))
 
-    experiments = grid.experiments()
-    if dry_run:
-        _list(experiments, out, data)
+    if search is not None:
+        check_name("search", search, ("optuna",))
+        limits = {"device": device, "minutes": minutes_left(minutes)}
+        where = place(on, device, **chosen_place)
+        found = candidates(*_search(grid, trials or 0, out, where, failures, options | limits))
+    elif dry_run:
+        _list(grid.experiments(), out, data)
         return
-    found = run(experiments, out)
+    else:
+        found = run(grid.experiments(), out)
     title, accuracy = ("Validation", "validation (%)") if grid.validation else ("Results", "Class-IL (%)")
     console.print(as_rich(choice_table(found, title, accuracy, bool(grid.validation))))
     if final:
@@ -228,6 +233,23 @@ def run_sweep(
     except Failed as e:
         failures |= e.failures
     return watch.todo, records
+
+
+def _search(
+    grid: "Grid", trials: int, out: Path, where: "Executor", failures: dict[str, Exception], options: dict[str, Any]
+) -> "tuple[Sequence[Wanted], list[Record]]":
+    """Search with Optuna; return the runs of all trials that were not stopped early, and their records."""
+    from scommer.data import data_root
+    from scommer.sweeps.search import Search
+    from scommer.sweeps.status import sweep_watch_for
+
+    kept = {name: options[name] for name in ("precision", "device", "weights")}
+    found = Search(grid, trials, out.absolute(), {**kept, "out": out.absolute(), "data": data_root(options["data"])})
+    with stoppable():
+        found.run(where, sweep_watch_for(console), options["minutes"])
+    failures |= found.failures
+    done = list(found.records.values())
+    return [w for w in found.todo.values() if w.name in found.records], done
 
 
 def _list(experiments: "list[Experiment]", out: Path, data: Path | None) -> None:

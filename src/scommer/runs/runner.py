@@ -34,8 +34,8 @@ def run(experiment: Experiment, options: RunOptions | None = None, **keywords: A
     runs, its record when it is done. A finished run is read, not repeated, unless `fresh`. `weights` keeps the final
     weights too. `data` is the folder of the data sets, `device` and `precision` say where and how to compute, `capture`
     replays a step on a GPU as one graph. After `minutes`, an unfinished run is saved and stopped with the error TimeUp.
-    `checkpoint_seconds` is the longest time between checkpoints. `watch` follows the run; `log` names a tool of
-    `scommer.runs.logs` that draws its curves.
+    `checkpoint_seconds` is the longest time between checkpoints. `watch` follows the run, and True shows its progress;
+    `log` names a tool of `scommer.runs.logs` that draws its curves.
     """
     (record,) = run_together([experiment], options, **keywords)
     return record
@@ -53,7 +53,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     for e in experiments:
         if not isinstance(e, Experiment):
             raise UsageError(f"a {type(e).__name__} is not an experiment: give one, as in Experiment('s-digits')")
-    watch, device = options.watch or Watch(), choose_device(options.device)
+    watch, device = options.watch if isinstance(options.watch, Watch) else Watch(), choose_device(options.device)
     precision = choose_precision(options.precision, device)
     if device.type == "cuda":
         gc.collect()  # learners and their graphs refer to each other: earlier ones may still hold GPU memory
@@ -79,7 +79,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
                 resources.callback(runs[-1].close)
             except ScommerError as e:
                 failures[name] = e
-        for warning in dict.fromkeys(w for one in runs for w in one.plan.method.plan_warnings(one.plan.training)):
+        for warning in dict.fromkeys(w for one in runs for w in one.plan.warnings):
             watch.warn(warning)  # once for all seeds
         for one in runs:  # only now, because --fresh removes earlier results
             try:
@@ -145,6 +145,8 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch, end: float) -> No
                             del active[one]
                             continue
                         one.note(moment)
+                        if moment == "task":
+                            watch.after_task(one.plan, one.learner)
                         if one is watched:
                             watch.moment(one.learner, moment)
                         if passed(options.checkpoint_seconds, one.saved_at):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,8 +19,8 @@ from scommer.runs.progress import clock, passed
 from scommer.runs.record import Record, load_progress
 from scommer.sweeps.todo import Wanted
 
-State = Literal["waiting", "running", "done", "failed"]
-STATES: tuple[State, ...] = ("waiting", "running", "done", "failed")
+State = Literal["waiting", "running", "done", "failed", "stopped early"]
+STATES: tuple[State, ...] = get_args(State)
 LOOK_SECONDS = 1.0  # between two looks at the progress of all runs
 LINE_SECONDS = 30.0  # between two lines about all runs
 FAILURES = 3  # the last ones, in the live table
@@ -35,7 +35,13 @@ class SweepWatch:
     def begin(self, todo: Sequence[Wanted], out: Path) -> None:
         self.todo = todo
 
+    def add(self, todo: Sequence[Wanted]) -> None:
+        """More runs are wanted: a search does not know all of them at once."""
+
     def submitted(self, names: Sequence[str]) -> None: ...
+
+    def stopped(self, name: str) -> None:
+        """A run of a poor trial was given up."""
 
     def held(self, name: str) -> None:
         """Another process holds a run."""
@@ -107,13 +113,23 @@ class FollowingWatch(SweepWatch):
 
     def begin(self, todo: Sequence[Wanted], out: Path) -> None:
         super().begin(todo, out)
-        self.runs = {w.name: _Run(w, out / w.name) for w in todo}
+        self.out, self.runs = out, {w.name: _Run(w, out / w.name) for w in todo}
         self.started = self.looked = time.monotonic()
         self.active: set[str] = set()  # given to a process, or held by another sweep
         self.total_left = sum(run.left for run in self.runs.values())
 
+    def add(self, todo: Sequence[Wanted]) -> None:
+        new = {w.name: _Run(w, self.out / w.name) for w in todo if w.name not in self.runs}
+        self.runs |= new
+        self.total_left += sum(run.left for run in new.values())
+
     def submitted(self, names: Sequence[str]) -> None:
         self.active |= set(names)
+
+    def stopped(self, name: str) -> None:
+        if self.runs[name].state != "done":
+            self.runs[name].state, self.runs[name].left = "stopped early", 0
+        self.active.discard(name)
 
     def held(self, name: str) -> None:
         self.active.add(name)
@@ -136,7 +152,7 @@ class FollowingWatch(SweepWatch):
     def counts(self) -> str:
         """Return how many runs are in which state, and the time left for all of them."""
         count = Counter(run.state for run in self.runs.values())
-        text = ", ".join(f"{count[state]} {state}" for state in STATES if count[state] or state != "failed")
+        text = ", ".join(f"{count[state]} {state}" for state in STATES if count[state] or state in STATES[:3])
         left = sum(run.left for run in self.runs.values())
         seconds = time.monotonic() - self.started
         if (taken := self.total_left - left) > 0 and left and seconds > 0:

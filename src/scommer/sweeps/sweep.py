@@ -7,6 +7,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from scommer import plugins
 from scommer.data import data_root
 from scommer.errors import ScommerError, UsageError
@@ -19,7 +21,7 @@ from scommer.runs.runner import Failed, Interrupted, TimeUp, interruptible
 from scommer.streams import Stream
 from scommer.sweeps.local import Local
 from scommer.sweeps.places import Executor, executor
-from scommer.sweeps.status import SweepWatch
+from scommer.sweeps.status import SweepWatch, sweep_watch_for
 from scommer.sweeps.todo import Wanted, cohorts, steps_of, steps_saved
 from scommer.sweeps.worker import Job, Outcome
 
@@ -34,7 +36,7 @@ def sweep(
     *,
     out: Path | str,
     together: int | None = None,
-    watch: SweepWatch | None = None,
+    watch: SweepWatch | bool | None = None,
     minutes: float | None = None,
     **options: Any,
 ) -> Iterator[Record]:
@@ -42,7 +44,8 @@ def sweep(
 
     Each run has the folder `out/NAME`, the record and the checkpoints that `run` would give it. `on` is "local" for
     every GPU, or else every core, of this machine, "ray", "slurm", or one of Local, Ray and Slurm with options.
-    `together` runs share a process: by default 4 on a GPU, 1 on a CPU. `options` are those of `run`. A run that fails
+    `together` runs share a process: by default 4 on a GPU, 1 on a CPU. `watch=True` shows the progress. After
+    `minutes`, what is running is saved, with the error TimeUp. `options` are those of `run`. A run that fails
     does not stop the others: the error is raised at the end, with the `failures` by name. A later call continues, and
     two calls with one folder share the work.
     """
@@ -53,7 +56,9 @@ def sweep(
         raise UsageError(f"together = {together} is invalid: expected 1 or more")
     options = {**options, "out": expand_user(out).absolute(), "data": data_root(options.get("data")).absolute()}
     todo = wanted(experiments, options["out"], options["data"], options.get("weights", False))
-    return Sweep(todo, place, options, together, watch or SweepWatch(), minutes).records()
+    if not isinstance(watch, SweepWatch):
+        watch = sweep_watch_for(Console()) if watch else SweepWatch()
+    return Sweep(todo, place, options, together, watch, minutes).records()
 
 
 def wanted(

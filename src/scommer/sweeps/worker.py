@@ -27,7 +27,7 @@ class Job:
     names: tuple[str, ...]  # of their runs
     options: Mapping[str, Any]  # of RunOptions
     plugins: tuple[str, ...] = ()
-    trial: int | None = None  # of a search, in the storage in the folder `out`
+    trial: tuple[str, int] | None = None  # of a search: its study in the folder `out`, and its number there
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,16 @@ def work(job: Job) -> Outcome:
     from scommer.runs.checkpoint import InUse
     from scommer.runs.options import RunOptions
     from scommer.runs.runner import Failed, Interrupted, TimeUp, run_together
+    from scommer.sweeps.pruning import Pruned, PruningWatch
 
-    watch = _Warnings()
+    watch: _Warnings | PruningWatch = _Warnings()
     failures: dict[str, ScommerError] = {}
-    time_is_up = False
+    time_is_up = pruned = False
     try:
         for path in job.plugins:
             load_plugin(Path(path))
+        if job.trial:
+            watch = PruningWatch(Path(job.options["out"]), *job.trial)
         if choose_device(job.options.get("device")).type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(1)  # as many processes as cores, whose results do not depend on their number
         run_together(job.experiments, RunOptions(**job.options), watch=watch)
@@ -75,12 +78,15 @@ def work(job: Job) -> Outcome:
         time_is_up = True
     except Interrupted:  # everything is saved
         pass
+    except Pruned:
+        pruned = True
     except ScommerError as e:  # the same of all
         failures = dict.fromkeys(job.names, e)
     return Outcome(
         failed={name: str(e) for name, e in failures.items() if not isinstance(e, InUse)},
         busy=tuple(name for name, e in failures.items() if isinstance(e, InUse)),
         time_is_up=time_is_up,
+        pruned=pruned,
         warnings=tuple(dict.fromkeys(watch.messages)),
     )
 
