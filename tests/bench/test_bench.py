@@ -106,3 +106,16 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("words", [["--cohorts", "2", "0"], ["--steps", "0"], ["--classes", "1"]])
 def test_invalid_numbers_are_usage_errors(words: list[str]) -> None:
     assert exit_code("bench", *words) == 2
+
+
+def test_the_time_of_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that sleeps takes at least that long."""
+    step = Learner.step
+
+    def slow(learner: Learner, *arguments: object) -> None:
+        time.sleep(0.05)
+        step(learner, *arguments)  # type: ignore[arg-type]
+
+    quick = timing.step_ms("er", "small", torch.device("cpu"), "fp32")
+    monkeypatch.setattr(Learner, "step", slow)
+    assert 50 <= timing.step_ms("er", "small", torch.device("cpu"), "fp32") < 50 + 20 * quick

@@ -28,6 +28,8 @@ from scommer.cli.sweep import (
 from scommer.errors import UsageError, check_name, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scommer.runs.record import Record
     from scommer.sweeps.todo import Wanted
 
@@ -164,7 +166,8 @@ def reproduce(
     missing = [w for w in todo if not w.done]
     if dry_run:
         console.print(as_rich(run_table(f"Runs of table {name}", todo)))
-    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
+    to_go = _to_go(missing, results, device, precision, measure=dry_run)
+    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {to_go}")
     if dry_run or not missing:
         return
     options = replace(options, minutes=minutes_left(minutes))
@@ -184,8 +187,11 @@ def reproduce(
     console.print(f"{finished} runs finished, {len(missing) - finished} to go")
 
 
-def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
-    """Return how many runs and steps are left, and how long they may take here or on the device of earlier runs."""
+def _to_go(missing: "list[Wanted]", results: Path, device: str | None, precision: str | None, measure: bool) -> str:
+    """Return how many runs and steps are left, and how long they may take on this device, one after the other.
+
+    Without earlier runs on it, `measure` times a few steps; else the time is that on the device of earlier runs.
+    """
     from scommer.device import choose_device, device_facts
     from scommer.paper.reproduce import pace
     from scommer.runs.progress import clock
@@ -195,9 +201,26 @@ def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
         return f"{text}; download the data to count their steps: scommer data get"
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
     text += f", {left:,} steps"
-    if missing and (found := pace(results, here)):
+    found = pace(results, here) if missing else None
+    if missing and measure and (found is None or found[1] != here):
+        found = _measured(missing, device, precision), here
+    if found:
         step_ms, where = found
         seconds = sum(w.left * step_ms(w.experiment.method) for w in missing) / 1000
-        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step"
-        text += f" on {where}" if where != here else ""
+        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step on {where}"
     return text
+
+
+def _measured(missing: "list[Wanted]", device: str | None, precision: str | None) -> "Callable[[str], float]":
+    """Return a function from a method to the ms of a step on this device, measured."""
+    from scommer.bench.timing import step_ms
+    from scommer.device import choose_device, choose_precision
+    from scommer.runs.experiment import check
+
+    where = choose_device(device)
+    networks = {w.experiment.method: check(w.experiment)[1].network for w in missing}
+    measured = {}
+    for method, network in networks.items():
+        with console.status(f"measuring the speed of {method} on this device"):
+            measured[method] = step_ms(method, network, where, choose_precision(precision, where))
+    return measured.__getitem__
