@@ -132,5 +132,5 @@ def test_arrays_of_different_shapes_are_refused(make: Make) -> None:
     one, other = make("er", 0), make("er", 1)
     other.arrays["loss"] = other.arrays["loss"][:-1]
     (group,) = group_runs([one, other])
-    with pytest.raises(UsageError, match="the runs of ER.* have different shapes of 'loss'"):
+    with pytest.raises(UsageError, match=r"the runs of ER.* have different shapes of 'loss'"):
         group.arrays("loss")

@@ -1,6 +1,7 @@
 """The bench times what it claims to: steps, the networks of a step, and their convolutions."""
 
 import json
+import time
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from calling import call, exit_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scommer.bench import timing
 from scommer.bench.floor import convolutions, networks_alone
 from scommer.bench.timing import Setup, bench, random_stream
 from scommer.engine.learner import Learner

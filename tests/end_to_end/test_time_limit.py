@@ -1,4 +1,4 @@
-"""`--minutes` is the time of the whole command, and signals are heard at any time, with a network that is slow on a CPU."""
+"""`--minutes` is the time of the whole command, and an evaluation hears signals, also with a slow network."""
 
 import os
 import signal

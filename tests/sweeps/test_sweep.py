@@ -17,8 +17,9 @@ from rich.console import Console
 from sweeping import QUICK, assert_same_records, experiments
 
 import scommer
-from scommer import Experiment, run_together
+from scommer import Experiment, plugins, run_together
 from scommer.errors import UsageError
+from scommer.methods import METHODS
 from scommer.runs.checkpoint import locked
 from scommer.runs.runner import Failed, TimeUp
 from scommer.sweeps import sweep as engine
@@ -316,6 +317,70 @@ def test_the_live_table_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
 def test_a_watch_that_shows_nothing_gets_warnings() -> None:
     with pytest.warns(scommer.errors.RunWarning, match="careful"):
         SweepWatch().warn("careful")
+
+
+def test_the_public_names_are_listed() -> None:
+    assert set(scommer.__all__) <= set(dir(scommer))
+    assert all(getattr(scommer, name) is not None for name in scommer.__all__)
+    code = "import sys, scommer, scommer.cli; assert not {'torch', 'ray', 'optuna', 'submitit'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    heavy = "import sys; from scommer import sweep; assert not {'ray', 'optuna', 'submitit'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", heavy], check=True)
+
+
+def test_python_can_show_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = experiments(("sgd",), seeds=1)
+    record = scommer.run(one, watch=True)
+    assert "after task 5" in capsys.readouterr().out
+    assert "\n" not in repr(record)
+    list(sweep([one], Here(), out=tmp_path, watch=True, **CPU))
+    assert f"done    {record.name}" in capsys.readouterr().out
+
+
+def test_reproduce_on_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scommer.paper import tables
+
+    rows = [{"method": "sgd", "settings": QUICK, "values": [[20.0, 1.0]]}]
+    numbers: dict[str, Any] = {"main": {"source": "made up", "columns": ["s-digits/class_il"], "rows": rows}}
+    monkeypatch.setattr(tables, "paper_numbers", lambda: numbers)
+    words = ["reproduce", "main", "--seeds", "0-1", "--on", "local", "--processes", "1", "--device", "cpu"]
+    code, out, err = call(capsys, *words, "--runs", str(tmp_path / "swept"))
+    assert code == 0, err
+    assert "2 runs finished, 0 to go" in out
+    run_together(experiments(("sgd",)), out=tmp_path / "alone", **CPU)
+    assert len(list(tmp_path.glob("swept/*/record.json"))) == 2
+
+
+def test_processes_load_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from scommer.methods import METHODS\nfrom scommer.methods.sgd import SGD\n"
+        "METHODS['mine'] = SGD\nprint('hello')\n"
+    )
+    words = [
+        "sweep",
+        "s-digits",
+        "-m",
+        "mine",
+        *SET,
+        "--processes",
+        "1",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "runs"),
+    ]
+    before = dict(METHODS)
+    try:
+        code, _, err = call(capsys, *words, "--plugin", str(plugin))
+    finally:
+        METHODS.clear()
+        METHODS.update(before)
+        plugins.LOADED.clear()
+    assert code == 0, err
+    assert len(list(tmp_path.glob("runs/s-digits-mine-*/record.json"))) == 1
 
 
 # --- signals
