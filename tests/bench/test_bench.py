@@ -1,6 +1,7 @@
 """The bench times what it claims to: steps, the networks of a step, and their convolutions."""
 
 import json
+import time
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from calling import call, exit_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scommer.bench import timing
 from scommer.bench.floor import convolutions, networks_alone
 from scommer.bench.timing import Setup, bench, random_stream
 from scommer.engine.learner import Learner
@@ -106,3 +108,16 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("words", [["--cohorts", "2", "0"], ["--steps", "0"], ["--classes", "1"]])
 def test_invalid_numbers_are_usage_errors(words: list[str]) -> None:
     assert exit_code("bench", *words) == 2
+
+
+def test_the_time_of_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that sleeps takes at least that long."""
+    step = Learner.step
+
+    def slow(learner: Learner, *arguments: object) -> None:
+        time.sleep(0.05)
+        step(learner, *arguments)  # type: ignore[arg-type]
+
+    quick = timing.step_ms("er", "small", torch.device("cpu"), "fp32")
+    monkeypatch.setattr(Learner, "step", slow)
+    assert 50 <= timing.step_ms("er", "small", torch.device("cpu"), "fp32") < 50 + 20 * quick

@@ -20,6 +20,7 @@ from PIL import Image
 
 from scommer import class_il
 from scommer.data import fetch
+from scommer.device import choose_device, device_facts
 from scommer.streams import STREAMS
 
 WRONG = {
@@ -54,6 +55,9 @@ WRONG = {
     "a word for a buffer": (["run", "s-digits", "-b=x"], "--buffer x is invalid: expected a whole number"),
     "a word for a fraction": (["run", "s-digits", "--validation=no"], "--validation no is invalid: expected a number"),
     "another kind of device": (["run", "s-digits", "--device", "tpu"], "use cpu, cuda or cuda:1"),
+    "two methods": (["run", "s-digits", "-m", "er", "--method", "sgd"], "--method is given 2 times: give it once"),
+    "two buffers": (["run", "s-digits", "--buffer=10", "-b", "20"], "--buffer is given 2 times"),
+    "another place's option": (["reproduce", "main", "--hours", "2"], "--hours is for --on local, ray or slurm"),
     "no stream": (["run"], "missing argument"),
     "two streams": (["run", "s-digits", "s-cifar10"], "s-cifar10"),
     "unknown option": (["run", "s-digits", "--bufer", "3"], "run --help"),
@@ -343,8 +347,12 @@ def test_a_table_without_runs_says_so(
 
 
 def test_reproduce_lists_what_a_table_needs(
-    capsys: pytest.CaptureFixture[str], cifar: Callable[[str], Path], tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
+    cifar: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("scommer.bench.timing.step_ms", lambda *_: 1000.0)
     one = "s-cifar10-scommer-200-seed0-00ca1b"  # more may come to the tree
     shutil.copytree(Path(__file__).parents[2] / "results" / one, tmp_path / one)
     results, root = str(tmp_path), str(cifar("cifar10"))
@@ -352,7 +360,8 @@ def test_reproduce_lists_what_a_table_needs(
         capsys, "reproduce", "ablation", "--seeds", "0", "1", "--runs", results, "--data", root, "--dry-run"
     )
     assert code == 0, err
-    minutes = "about 14:19 at 1.2 ms per step on NVIDIA H200"  # 9 · 572.94 s / 6
+    here = device_facts(choose_device(None))["name"]
+    minutes = f"about 195:00:00 at 1000.0 ms per step on {here}"  # as measured here, not on the H200 of the record
     assert f"1 of 10 runs are done; 9 to go, 702,000 steps, {minutes}" in " ".join(out.split())
     part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
     code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")

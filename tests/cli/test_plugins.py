@@ -171,7 +171,7 @@ COMMANDS = {
     "run": ["s-digits"], "predict": ["run", "image.png"], "demo": [], "reproduce": ["main"], "show": ["run"],
     "table": ["main"], "results": [], "figure": ["tasks", "runs"], "compare": ["a", "b"], "report": ["runs"],
     "learn": ["model.safetensors", "photos"], "export": ["model.safetensors"],
-    "bench": [], "list": [], "data get": ["cifar10"], "data where": [],
+    "bench": [], "list": [], "sweep": ["s-digits"], "data get": ["cifar10"], "data where": [],
 }  # fmt: skip
 
 

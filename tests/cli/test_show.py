@@ -1,5 +1,6 @@
 """`scommer show` for several, unfinished and damaged runs."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 from calling import QUICK, call
 from PIL import Image
+
+from scommer import load_records
 
 
 def test_unfinished_runs_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -84,8 +87,21 @@ def test_show_has_a_line_for_each_of_several_runs(
     chosen = call(capsys, "show", f"{tmp_path}@seed=1")[1].splitlines()
     assert [line.split()[-1] for line in chosen if "s-digits" in line] == [n for n in accuracy if "seed1" in n]
     assert call(capsys, "show", f"{tmp_path}/*-er-*")[1].count("s-digits-er-20-") == 2
-    code, _, err = call(capsys, "show", str(tmp_path), "--json")
-    assert (code, "name one" in err) == (2, True)
+    code, out, _ = call(capsys, "show", str(tmp_path), "--json")
+    assert code == 0
+    rows = json.loads(out)
+    assert {row["name"]: row["class_il.accuracy"] for row in rows} == accuracy
+    code, out, _ = call(capsys, "show", f"{tmp_path}@seed=1", "--csv")
+    assert code == 0
+    (row,) = csv.DictReader(out.splitlines())
+    (name,) = (n for n in accuracy if "seed1" in n)
+    assert (row["name"], row["method"], row["buffer"], row["seed"]) == (name, "er", "20", "1")
+    assert (row["epochs"], row["width"], row["flip"]) == ("1", "4", "false")
+    assert float(row["class_il.accuracy"]) == accuracy[name]
+    assert call(capsys, "show", str(tmp_path), "--csv", "--json")[0] == 2
+    frame = load_records(tmp_path).to_frame()
+    assert dict(zip(frame["name"], frame["class_il.accuracy"], strict=True)) == accuracy
+    assert frame["buffer"].tolist() == [20, 20]
 
 
 def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

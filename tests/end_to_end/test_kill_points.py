@@ -270,3 +270,38 @@ def test_half_a_step_of_one_run_does_not_keep_the_others_from_being_saved(tmp_pa
     run_together(cohort, out=tmp_path / "whole", **OPTIONS)
     for name, expected in results(tmp_path / "whole").items():
         assert_same(result(tmp_path / name), expected)
+
+
+# --- evaluation
+
+
+@pytest.mark.parametrize("task", [0, 1, 2])
+@pytest.mark.parametrize("method", ["scommer", "ewc", "lwf", "joint"])
+def test_an_evaluation_that_is_abandoned_is_repeated(
+    tmp_path: Path, method: str, task: int, whole: Callable[[str], Result]
+) -> None:
+    """By a signal in the middle of a network's pass: before the first task, and after each."""
+    task = min(task, 1 if method == "joint" else 2)
+    calls: list[int] = []
+
+    def stop(learner: Learner, view: Any, call: Any = Learner._evaluate) -> Any:
+        if learner.task + bool(learner.untrained) == task and not calls:
+            hook = view.memory.network.head.register_forward_pre_hook(lambda *_: term())
+            try:
+                return call(learner, view)
+            finally:
+                hook.remove()
+                calls.append(learner.task)
+        return call(learner, view)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "_evaluate", stop)
+        patch.setattr("scommer.engine.evaluate.BATCH", 4)
+        with pytest.raises(Interrupted, match="run the same command to resume"):
+            run(experiment(method), out=tmp_path, **OPTIONS)
+    (folder,) = tmp_path.iterdir()
+    assert is_safe(folder)
+    _, values = checkpoint.load(folder, print) or ({}, {})
+    assert values["ended"] == (task > 0)
+    assert sum(values["scores"].values()) == bool(task) + len(whole(method)[0].matrices) * max(0, task - 1)
+    assert_resumed(tmp_path, method, whole(method))

@@ -1,6 +1,7 @@
 """The runs of a table: which are missing, which run together, and over several sittings."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -98,7 +99,13 @@ def test_the_pace_is_that_of_this_device_or_of_the_one_with_most_runs(tmp_path: 
 def test_a_sitting_that_ends_saves_and_the_next_resumes(tmp_path: Path) -> None:
     todo = wanted("main", [0], tmp_path)
     printed: list[str] = []
-    assert run_missing(todo, tmp_path, replace(CPU, minutes=0.0005), print_line=printed.append) == 0
+
+    class Slow(Watch):
+        def moment(self, learner: Learner, moment: str) -> None:
+            time.sleep(0.1)
+
+    options = replace(CPU, minutes=0.03, watch=Slow())  # less than 44 steps take, and more than it takes to start
+    assert run_missing(todo, tmp_path, options, print_line=printed.append) == 0
     assert len(printed) == 1
     assert printed[0].startswith("time is up")
     assert list(tmp_path.rglob("checkpoint-*"))

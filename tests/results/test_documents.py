@@ -23,6 +23,7 @@ TYPED = {
     "docs/plus.md": "0.3 0.6 1.5",
     "docs/tutorial.md": "",
     "docs/variants.md": "1.1",
+    "docs/cluster.md": "",
     "docs/which-method.md": "",
     "results/README.md": "0.02 0.4 0.5 0.6 0.7 0.8 0.9 0.99",
 }

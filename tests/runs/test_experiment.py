@@ -201,3 +201,18 @@ def test_runs_have_the_names_that_they_always_had() -> None:
         assert plan.name == path.name
         found.add(e.method)
     assert {"scommer", "er", "der++", "sgd"} <= found
+
+
+def test_epochs_that_do_not_fit_a_preset_are_warned_about() -> None:
+    """Nine steps a task, where long-term memory of the preset averages over 1 / (0.5 · 0.03) = 67."""
+    plans = {
+        n: prepare(Experiment("s-digits", "scommer", 50, settings={"epochs": n} if n else {})) for n in (0, 1, 5, 20)
+    }
+    assert not plans[0].warnings
+    assert not plans[20].warnings
+    assert any("averages over about 67 steps (alpha = 0.97), but a task has 9" in w for w in plans[1].warnings)
+    for name in ("warmup", "alpha"):  # what is advised helps
+        (advice,) = (w.rpartition(f"or {name}=")[2] for w in plans[5].warnings if f"or {name}=" in w)
+        settings = {"epochs": 5, name: float(advice)}
+        assert not any(name in w for w in prepare(Experiment("s-digits", "scommer", 50, settings=settings)).warnings)
+    assert not prepare(Experiment("s-digits", "er", 50, settings={"epochs": 1})).warnings

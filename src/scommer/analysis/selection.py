@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 from glob import glob
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,22 @@ from scommer.runs.settings import as_dict, parse, written
 PRESET = "preset"
 
 
-def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
-    """Load the finished runs in one or several folders and below them, each once.
+class Records(list[Record]):
+    """A list of records."""
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each run: its settings, scores and times."""
+        from scommer.analysis.rows import rows_of
+
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise UsageError("pandas is not installed: pip install pandas") from None
+        return pandas.DataFrame(rows_of(self))
+
+
+def load_records(paths: Iterable[Path | str] | Path | str) -> Records:
+    """Load the finished runs in one or several folders and below them, each once; `.to_frame()` is a DataFrame.
 
     A path may be a pattern and may end in conditions, all of which a run must meet: `runs/*-er-*`,
     `runs@buffer=200@sparse=false`, or `runs@preset` for runs without changes to their preset. A condition names a
@@ -36,7 +51,7 @@ def load_records(paths: Iterable[Path | str] | Path | str) -> list[Record]:
             found = _select(found, condition, where, known)
             where += f"@{condition}"
         records |= found
-    return list(records.values())
+    return Records(records.values())
 
 
 def places(path: Path) -> list[Path]:

@@ -130,6 +130,20 @@ def bench(
     )  # fmt: skip
 
 
+def step_ms(method: str, network: str, device: torch.device, precision: Precision) -> float:
+    """Return the time of a step of one learner, roughly: from a few steps."""
+    setup = Setup(random_stream(10, 32, tested=1), method, network, device, precision)
+    warmup, timed = (WARMUP, 20) if device.type == "cuda" else (2, 3)  # a step of ResNet-18 takes a CPU a second
+    with computing_on(device, precision):
+        moments = setup.learner(capture=True).learn()
+        for _ in range(warmup):
+            next(moments)
+        start = _now(device)
+        for _ in range(timed):
+            next(moments)
+        return 1000 * (_now(device) - start) / timed
+
+
 def random_stream(classes: int, size: int, tested: int = 100) -> Stream:
     """Return a stream of one task with random images."""
     generator = torch.Generator().manual_seed(0)

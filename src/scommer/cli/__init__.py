@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from scommer import __version__
-from scommer.cli import analyse, bench, data, inspect, learn, paper, predict, train
-from scommer.cli.common import Command, Commands, console, print_error
+from scommer.cli import analyse, bench, data, inspect, learn, paper, predict, sweep, train
+from scommer.cli.common import Command, Commands, begin_command, console, print_error
 from scommer.cli.plugins import with_plugins
 from scommer.errors import RunWarning, ScommerError
 
@@ -31,8 +31,8 @@ app = typer.Typer(
 data_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Download data sets, and show where they are.")
 app.add_typer(data_app, name="data")
 COMMANDS: tuple[Callable[..., None], ...] = (
-    train.run, learn.learn, predict.predict, learn.export, train.demo, paper.reproduce, inspect.show, paper.table,
-    paper.results, analyse.figure, analyse.compare, analyse.report, bench.bench, inspect.list_,
+    train.run, sweep.sweep, learn.learn, predict.predict, learn.export, train.demo, paper.reproduce, inspect.show,
+    paper.table, paper.results, analyse.figure, analyse.compare, analyse.report, bench.bench, inspect.list_,
 )  # fmt: skip
 DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)
 for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
@@ -44,6 +44,7 @@ for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):
 
 def main() -> None:
     """Run a command. An error is one line on stderr and an exit code, never a traceback."""
+    begin_command()
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -1,7 +1,9 @@
 """What the commands share: the console, errors, a few options, and lists of numbers."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from scommer.errors import ScommerError, UsageError, check_name, printable
+from scommer.sweeps.ranges import numbers
 
 
 class PrintableConsole(Console):
@@ -35,9 +38,34 @@ PrecisionOption = Annotated[
         "--precision", help="Precision of convolutions: bf16, tf32 or fp32 (default: bf16 on a GPU, fp32 on a CPU)."
     ),
 ]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        "--minutes",
+        help="Save and stop after this time, counted from the start of the command; run the same command to resume.",
+    ),
+]
 OutOption = Annotated[
     Path, typer.Option("--out", help="Folder for the runs, created if it is missing; each run has a folder in it.")
 ]
+
+# --- time
+
+_started = time.monotonic()  # this command
+
+
+def begin_command() -> None:
+    """Note the time at which a command begins."""
+    global _started
+    _started = time.monotonic()
+
+
+def minutes_left(minutes: float | None) -> float | None:
+    """Return what is left of a time limit, which counts from the start of the command; at least a moment."""
+    if minutes is None or not minutes > 0:
+        return minutes  # what is invalid is refused elsewhere
+    return max(minutes - (time.monotonic() - _started) / 60, 1e-9)
+
 
 # --- errors
 
@@ -64,52 +92,51 @@ def stoppable() -> Iterator[None]:
         raise Stopped(str(e)) from None
 
 
-# --- lists of numbers: 0 1 2, 0,1,2 or 0-2
+# --- lists: of numbers, 0 1 2, 0,1,2 or 0-2, and of names, er sgd or er,sgd
 
 NUMBERS = "N..."  # metavar of such a list in --help, by which a command recognises the option
-MOST = 10_000  # numbers in a range
-HINT = "write 0 1 2, 0,1,2 or 0-2"
-LISTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+NAMES = "NAME..."
+LISTS = {NUMBERS: re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*"), NAMES: re.compile(r"[^-].*")}  # what belongs to a list
 
 
-def numbers_option(name: str, help: str) -> Any:
+def numbers_option(name: str, help: str, *short: str) -> Any:
     """Return an option that takes whole numbers; it may be repeated. Its annotation is `list[int] | None`."""
-    return typer.Option(name, help=help, metavar=NUMBERS, parser=numbers, callback=_flatten, show_default=False)
+    return typer.Option(name, *short, help=help, metavar=NUMBERS, parser=numbers, callback=_flatten, show_default=False)
 
 
-def numbers(text: str) -> list[int]:
-    """Read `0,1,2`, `0-2` or both: `0-2,5`."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        ends = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", part)  # a seed has 63 bits
-        if not ends:
-            raise UsageError(f"'{part}' is not a list of whole numbers: {HINT}")
-        first, last = int(ends[1]), int(ends[2] or ends[1])
-        if first > last:
-            raise UsageError(f"'{part}' ends before it begins: write {last}-{first}")
-        if last - first >= MOST:
-            raise UsageError(f"'{part}' has {last - first + 1:,} numbers: give at most {MOST:,}")
-        found += range(first, last + 1)
-    if not found:
-        raise UsageError(f"'{text}' has no numbers: {HINT}")
-    return found
+def names_option(name: str, help: str, *short: str) -> Any:
+    """Return an option that takes names; it may be repeated. Its annotation is `list[str] | None`."""
+    return typer.Option(name, *short, help=help, metavar=NAMES, parser=_names, callback=_flatten, show_default=False)
 
 
-def _flatten(lists: list[list[int]] | None) -> list[int]:
-    """Return the numbers of an option that may have been repeated as one list."""
-    return [n for numbers in lists or () for n in numbers]
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _flatten(lists: list[list[Any]] | None) -> list[Any]:
+    """Return the values of an option that may have been repeated as one list."""
+    return [value for values in lists or () for value in values]
 
 
 class Command(TyperCommand):
-    """A command whose lists of numbers may be written with spaces: `--seeds 0 1 2`."""
+    """A command whose lists may be written with spaces: `--seeds 0 1 2`, `--method er sgd`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        lists = {name for option in self.params if option.metavar == NUMBERS for name in option.opts}
-        words = join_numbers(args, lists)
+        lists = {name: LISTS[o.metavar] for o in self.params if o.metavar in LISTS for name in o.opts}
+        words = join_lists(args, lists)
         try:
+            self._refuse_repeated(ctx, words)
             return super().parse_args(ctx, list(words))
         except PARSER_ERROR as e:
             raise UsageError(_in_our_words(e, words, ctx.command_path)) from None
+
+    def _refuse_repeated(self, ctx: Any, words: Sequence[str]) -> None:
+        """Refuse an option that takes one value and is given several: the parser would ignore all but the last."""
+        _, _, order = self.make_parser(ctx).parse_args(list(words))
+        for option, times in Counter(order).items():
+            if times > 1 and not option.multiple and not getattr(option, "is_flag", True):
+                several = " (`scommer sweep` takes several)" if option.name in ("method", "buffer") else ""
+                raise UsageError(f"{option.opts[0]} is given {times} times: give it once{several}")
 
 
 class Commands(TyperGroup):
@@ -147,17 +174,19 @@ def _in_our_words(error: Any, words: Sequence[str], command: str) -> str:
     return f"{message}: see {command} --help"
 
 
-def join_numbers(words: Sequence[str], options: Collection[str]) -> list[str]:
-    """Return the words with the numbers that follow one of these options as one value: `--seeds 0,1,2`."""
+def join_lists(words: Sequence[str], options: Mapping[str, re.Pattern[str]]) -> list[str]:
+    """Return the words with the values that follow one of these options as one: `--seeds 0,1,2`."""
     joined: list[str] = []
-    value_next = is_list = False
+    listed: re.Pattern[str] | None = None  # what continues the list that a word is in
+    first: re.Pattern[str] | None = None  # of the list whose first value comes next
     for i, word in enumerate(words):
-        if is_list and LISTED.fullmatch(word):
+        if listed and listed.fullmatch(word):
             joined[-1] += f",{word}"
             continue
         if word == "--":  # only arguments follow
             return [*joined, *words[i:]]
-        is_list = value_next or (word.partition("=")[0] in options and "=" in word)
-        value_next = word in options
+        name, equals, _ = word.partition("=")
+        listed = first or (options.get(name) if equals else None)
+        first = options.get(word)
         joined.append(word)
     return joined

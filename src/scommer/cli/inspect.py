@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scommer.cli.common import console
-from scommer.errors import UsageError, check_name
+from scommer.errors import UsageError, check_name, printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -106,18 +106,31 @@ def show(
             metavar="RUN", help="Folder of a run, finished or not, or a folder of runs.", show_default=False
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as JSON.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the record of one run, or a row for each of several, as JSON."),
+    ] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print a row for each finished run, with its settings and scores, as CSV.")
+    ] = False,
 ) -> None:
     """Show a run: its results if it is finished, its progress if not. For several runs, show a line each.
 
     To show several runs, name a folder of runs, a pattern in quotes, or conditions, as in runs@method=er: see
-    `scommer compare --help`.
+    `scommer compare --help`. `--csv` and `--json` give their settings and scores to other programs.
     """
+    from scommer.analysis import rows
+    from scommer.analysis.selection import load_records
     from scommer.analysis.summary import all_tables
     from scommer.analysis.table import as_rich
     from scommer.runs.facts import to_json
     from scommer.runs.record import Record, load_progress
 
+    if as_csv and as_json:
+        raise UsageError("give --csv or --json, not both")
+    if as_csv:
+        print(printable(rows.as_csv(rows.rows_of(load_records(run_folder)))), end="")
+        return
     if run_folder.name == "record.json":
         run_folder = run_folder.parent
     if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
@@ -125,7 +138,8 @@ def show(
         return
     if not (run_folder / "record.json").exists() and (listed := _run_list(run_folder)):
         if as_json:
-            raise UsageError(f"{run_folder} has several runs: name one for --json")
+            print(json.dumps(rows.rows_of(load_records(run_folder)), indent=1))
+            return
         console.print(as_rich(listed))
         return
     record = Record.load(run_folder)

@@ -8,17 +8,30 @@ import typer
 from scommer.cli.common import (
     DataOption,
     DeviceOption,
+    MinutesOption,
     PrecisionOption,
     console,
+    minutes_left,
     numbers_option,
     print_error,
     stoppable,
 )
+from scommer.cli.sweep import (
+    AddressOption,
+    GpusOption,
+    HoursOption,
+    PartitionOption,
+    ProcessesOption,
+    place,
+    run_sweep,
+)
 from scommer.errors import UsageError, check_name, printable
 
 if TYPE_CHECKING:
-    from scommer.paper.reproduce import Wanted
+    from collections.abc import Callable
+
     from scommer.runs.record import Record
+    from scommer.sweeps.todo import Wanted
 
 RESULTS = Path("results")
 TableArgument = Annotated[
@@ -115,10 +128,19 @@ def reproduce(
     results: Annotated[
         Path, typer.Option("--runs", help="Folder of the runs: finished ones count, new ones are added.")
     ] = RESULTS,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
+    minutes: MinutesOption = None,
+    together: Annotated[
+        int | None, typer.Option("--together", help="Runs side by side in each process (default: 4; 1 on many cores).")
     ] = None,
-    together: Annotated[int, typer.Option("--together", help="Number of runs side by side.")] = 4,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="local, ray or slurm, as in `scommer sweep` (default: one process, on one device)."),
+    ] = None,
+    processes: ProcessesOption = None,
+    address: AddressOption = None,
+    gpus: GpusOption = None,
+    partition: PartitionOption = None,
+    hours: HoursOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the runs, and estimate how long they take.")
     ] = False,
@@ -137,34 +159,56 @@ def reproduce(
 
     - `scommer reproduce main --stream s-cifar10 --method scommer --method er --minutes 25`
     """
+    from dataclasses import replace
+    from functools import partial
+
     from scommer.analysis.table import as_rich
-    from scommer.paper.reproduce import run_missing, run_table, wanted
+    from scommer.paper.reproduce import run_missing, wanted
     from scommer.runs.options import RunOptions
     from scommer.runs.progress import watch_for
+    from scommer.sweeps.todo import run_table
 
-    if together < 1:
+    if together is not None and together < 1:
         raise UsageError(f"together = {together} is invalid: expected 1 or more")
-    options = RunOptions(data=data, device=device, precision=precision, minutes=minutes, watch=watch_for(console))
+    chosen_place = {"processes": processes, "address": address, "gpus": gpus, "partition": partition, "hours": hours}
+    if not on and (given := [name for name, value in chosen_place.items() if value is not None]):
+        raise UsageError(f"--{given[0]} is for --on local, ray or slurm: give that too")
+    options = RunOptions(
+        data=data, device=device, precision=precision, minutes=minutes_left(minutes), watch=watch_for(console)
+    )
     todo = wanted(
         name, seeds or [0, 1, 2], results, data,
         streams=streams or (), methods=methods or (), buffers=buffers or (), need_data=not dry_run,
     )  # fmt: skip
     missing = [w for w in todo if not w.done]
     if dry_run:
-        console.print(as_rich(run_table(name, todo)))
-    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {_to_go(missing, results, device)}")
+        console.print(as_rich(run_table(f"Runs of table {name}", todo)))
+    to_go = _to_go(missing, results, device, precision, measure=dry_run)
+    console.print(f"{len(todo) - len(missing)} of {len(todo)} runs are done; {to_go}")
     if dry_run or not missing:
         return
-    with stoppable():
-        finished = run_missing(
-            todo, results, options, together=together,
-            print_line=lambda line: console.print(line, markup=False, soft_wrap=True),
+    options = replace(options, minutes=minutes_left(minutes))
+    print_line = partial(console.print, markup=False, soft_wrap=True)
+    if on:
+        failures: dict[str, Exception] = {}
+        _, found = run_sweep(
+            [w.experiment for w in missing], failures, on=place(on, device, **chosen_place), out=results,
+            device=device, data=data, precision=precision, minutes=options.minutes, together=together,
         )  # fmt: skip
+        finished = len(found)
+        for run, why in failures.items():
+            print_line(f"{run} failed: {why}")
+    else:
+        with stoppable():
+            finished = run_missing(todo, results, options, together=together, print_line=print_line)
     console.print(f"{finished} runs finished, {len(missing) - finished} to go")
 
 
-def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
-    """Return how many runs and steps are left, and how long they may take here or on the device of earlier runs."""
+def _to_go(missing: "list[Wanted]", results: Path, device: str | None, precision: str | None, measure: bool) -> str:
+    """Return how many runs and steps are left, and how long they may take on this device, one after the other.
+
+    Without earlier runs on it, `measure` times a few steps; else the time is that on the device of earlier runs.
+    """
     from scommer.device import choose_device, device_facts
     from scommer.paper.reproduce import pace
     from scommer.runs.progress import clock
@@ -174,9 +218,26 @@ def _to_go(missing: "list[Wanted]", results: Path, device: str | None) -> str:
         return f"{text}; download the data to count their steps: scommer data get"
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
     text += f", {left:,} steps"
-    if missing and (found := pace(results, here)):
+    found = pace(results, here) if missing else None
+    if missing and measure and (found is None or found[1] != here):
+        found = _measured(missing, device, precision), here
+    if found:
         step_ms, where = found
         seconds = sum(w.left * step_ms(w.experiment.method) for w in missing) / 1000
-        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step"
-        text += f" on {where}" if where != here else ""
+        text += f", about {clock(seconds)} at {1000 * seconds / max(left, 1):.1f} ms per step on {where}"
     return text
+
+
+def _measured(missing: "list[Wanted]", device: str | None, precision: str | None) -> "Callable[[str], float]":
+    """Return a function from a method to the ms of a step on this device, measured."""
+    from scommer.bench.timing import step_ms
+    from scommer.device import choose_device, choose_precision
+    from scommer.runs.experiment import check
+
+    where = choose_device(device)
+    networks = {w.experiment.method: check(w.experiment)[1].network for w in missing}
+    measured = {}
+    for method, network in networks.items():
+        with console.status(f"measuring the speed of {method} on this device"):
+            measured[method] = step_ms(method, network, where, choose_precision(precision, where))
+    return measured.__getitem__

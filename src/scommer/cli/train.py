@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scommer.cli.common import DataOption, DeviceOption, OutOption, PrecisionOption, console, numbers_option, stoppable
+from scommer.cli.common import (
+    DataOption,
+    DeviceOption,
+    MinutesOption,
+    OutOption,
+    PrecisionOption,
+    console,
+    minutes_left,
+    numbers_option,
+    stoppable,
+)
 from scommer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,9 +94,7 @@ def run(
             "--no-capture", help="On a GPU, launch kernels one by one instead of each step as one CUDA graph."
         ),
     ] = False,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Save and stop after this time; run the same command to resume.")
-    ] = None,
+    minutes: MinutesOption = None,
     log: Annotated[
         str | None, typer.Option("--log", help="Log curves with tensorboard, wandb or mlflow (optional extras).")
     ] = None,
@@ -119,7 +127,8 @@ def run(
 
     options = RunOptions(
         out=out, data=data, device=device, watch=watch_for(console), checkpoint_seconds=checkpoint_seconds,
-        weights=save_weights, fresh=fresh, precision=precision, capture=not no_capture, minutes=minutes, log=log,
+        weights=save_weights, fresh=fresh, precision=precision, capture=not no_capture, log=log,
+        minutes=minutes_left(minutes),
     )  # fmt: skip
     overrides = dict(parse(s) for s in settings or [])
     if epochs is not None:

@@ -1,10 +1,12 @@
 """Accuracy matrices R[t, i] and the measures derived from them, in percent."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scommer.engine.augment import Augment
 from scommer.errors import RunError
@@ -40,9 +42,20 @@ class Scores:
 
 
 @torch.no_grad()
-def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment: Augment) -> Scores:
-    """Score a memory on all test images in one pass."""
-    logits, activity = _respond(view, images, labels, augment, stream.data.num_classes)
+def evaluate(
+    view: View,
+    stream: Stream,
+    images: Tensor,
+    labels: Tensor,
+    augment: Augment,
+    check: Callable[[], None] = lambda: None,
+) -> Scores:
+    """Score a memory on all test images in one pass.
+
+    `check` is called before each layer, and may raise an error to abandon the evaluation: that changes no memory.
+    """
+    with _evaluating(view.memory.network, check):
+        logits, activity = _respond(view, images, labels, augment, stream.data.num_classes)
     if not torch.isfinite(logits).all():
         raise RunError(f"the {view.name} memory outputs NaN: lower the learning rate")
     hit = logits.argmax(1) == labels  # among all classes, seen or not
@@ -67,6 +80,19 @@ def evaluate(view: View, stream: Stream, images: Tensor, labels: Tensor, augment
     )
 
 
+@contextmanager
+def _evaluating(network: nn.Module, check: Callable[[], None]) -> Iterator[None]:
+    """Put a network into evaluation mode, and call `check` before each layer: a batch may take seconds on a CPU."""
+    network.eval()
+    hooks = [m.register_forward_pre_hook(lambda *_: check()) for m in network.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        network.train()
+
+
 def images_per_pass(images: Tensor) -> int:
     """Return how many images a network processes at once: fewer if they are larger."""
     return min(BATCH, max(1, BATCH * 32**2 // images.shape[2:].numel()))
@@ -74,19 +100,15 @@ def images_per_pass(images: Tensor) -> int:
 
 def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> tuple[Tensor, list[Tensor]]:
     """Return the logits of all images, and how often each unit was active for each class."""
-    network = view.memory.network.eval()
-    logits, activity = (
-        [],
-        [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units],
-    )
+    logits = []
+    activity = [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units]
     size = images_per_pass(images)
     with view.memory.weights.using_statistics(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
-            z, fired = network(augment.normalise(x))
+            z, fired = view.memory.network(augment.normalise(x))
             logits.append(z.float())
             for a, f in zip(activity, fired, strict=True):
                 a.index_add_(0, y, f.int())
-    network.train()
     return torch.cat(logits), activity
 
 

@@ -1,7 +1,7 @@
 """The one training loop: task > epoch > step."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,7 +27,8 @@ DIVERGED = 5  # times the loss of random guessing; healthy runs stay below half 
 class Learner:
     """A method learning a stream. `learn` yields after every step, epoch and task.
 
-    At each yield the learner is consistent: training resumes from its state (engine/state.py) bit for bit.
+    At each yield the learner is consistent: training resumes from its state (engine/state.py) bit for bit. So it is
+    while memories are evaluated, which calls `check` again and again: an error that `check` raises abandons it.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Learner:
             self.run_step = captured(self.step, {self.augment_generator, *self.memories.generators().values()})
         # position
         self.task = self.epoch = self.batch = 0
+        self.ended = False  # the task: all that remains is to evaluate it
         self.offered = 0  # examples offered to episodic memory so far
         self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
         # results
@@ -81,6 +83,7 @@ class Learner:
         self.curve: list[float] = []  # mean loss of each epoch
         self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
         self.untrained: Scores | None = None
+        self.check: Callable[[], None] = lambda: None
 
     # --- the loop
 
@@ -110,9 +113,11 @@ class Learner:
                     yield "step"
                 self._end_epoch()
                 yield "epoch"
-            self.method.after_task(self.memories, self._task_images())
+            if not self.ended:
+                self.method.after_task(self.memories, self._task_images())
+                self.ended = True
             self.score()
-            self.task, self.epoch = self.task + 1, 0
+            self.task, self.epoch, self.ended = self.task + 1, 0, False
             yield "task"
 
     @property
@@ -252,13 +257,14 @@ class Learner:
         self.own_stream.join()
         if not len(self.test_images):
             return
-        for view in self.method.views(self.memories, list(self.calibration())):
-            rows = self.scores.setdefault(view.name, [])
+        scored = {v.name: self._evaluate(v) for v in self.method.views(self.memories, _Calibration(self))}
+        for view, scores in scored.items():
+            rows = self.scores.setdefault(view, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last one is recorded
-            rows.append(self._evaluate(view))
+            rows.append(scores)
 
     def _evaluate(self, view: View) -> Scores:
-        return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment)
+        return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment, self.check)
 
     def calibration(self) -> Iterator[Tensor]:
         """Yield batches drawn half from episodic memory, half from the task just learned, augmented as in training."""
@@ -285,6 +291,18 @@ class Learner:
     def generators(self) -> dict[str, torch.Generator]:
         """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """The batches of `calibration`, made when they are needed."""
+
+    learner: Learner
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for batch in self.learner.calibration():
+            self.learner.check()
+            yield batch
 
 
 def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:

@@ -22,7 +22,8 @@ def state_of(learner: Learner) -> tuple[dict[str, Tensor], dict[str, Any]]:
         for t, row in enumerate(scores):
             tensors |= {f"scores/{view}/{t}/{k}": torch.from_numpy(a) for k, a in row.arrays().items()}
     counts = {view: len(scores) for view, scores in rows.items()}
-    return tensors, {**{name: getattr(learner, name) for name in POSITION}, "scores": counts}
+    position = {name: getattr(learner, name) for name in POSITION}
+    return tensors, {**position, "ended": learner.ended, "scores": counts}
 
 
 def restore(learner: Learner, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
@@ -38,6 +39,7 @@ def restore(learner: Learner, tensors: dict[str, Tensor], values: dict[str, Any]
     learner.loss.copy_(tensors["loss"])
     for name in POSITION:
         setattr(learner, name, values[name])
+    learner.ended = values.get("ended", False)  # early ones do not say: they were not saved during evaluation
     rows: dict[str, list[Scores]] = {}
     for view, count in values["scores"].items():
         rows[view] = []
@@ -70,6 +72,9 @@ def _check_fits(learner: Learner, tensors: dict[str, Tensor], values: dict[str, 
     inside = 0 <= task < tasks and 0 <= epoch <= learner.epochs_of(task)
     if (not finished and not (inside and 0 <= batch <= learner.steps_per_epoch(task))) or offered < 0:
         raise ValueError(f"there is no task {task}, epoch {epoch}, batch {batch}")
+    ended = values.get("ended", False)
+    if not isinstance(ended, bool) or (ended and (finished or epoch < learner.epochs_of(task))):
+        raise ValueError(f"task {task} does not end in epoch {epoch}")
     order = tensors["order"].cpu()
     if batch and (order.dtype != torch.int64 or not order.sort().values.equal(learner.phases[task].sort().values)):
         raise ValueError("its order is not of this task's images")

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Literal, get_args
 
 import torch
@@ -20,6 +21,19 @@ STATISTICS: tuple[Statistics, ...] = get_args(Statistics)
 def fitted_decay(steps: float) -> float:
     """Return a decay α that averages over part of a task with this many steps."""
     return round(min(0.999, max(0.9, 1 - 5 / steps)), 4)
+
+
+def decay_warnings(r: float, alpha: float, steps: float) -> list[str]:
+    """Return a warning if a memory averages over more steps than a task has: it would hardly learn the task."""
+    window = 1 / (r * (1 - alpha)) if r * (1 - alpha) > 0 else inf
+    if not steps < window:
+        return []
+    many = f"about {window:,.0f}" if window < inf else "all"
+    smaller = f", or alpha={1 - 2 / (r * steps):.3g}" if r * steps > 2 else ""  # averages over half of a task
+    return [
+        f"long-term memory averages over {many} steps (alpha = {alpha:g}), but a task has {steps:,.0f}: "
+        f"give more epochs{smaller}"
+    ]
 
 
 class LongTermMemory:

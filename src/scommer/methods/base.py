@@ -177,8 +177,11 @@ class Method:
         """Return the settings to fit to a stream without presets; `steps` is the mean number of steps per task."""
         return {}
 
-    def plan_warnings(self, training: Training) -> list[str]:
-        """Return what a user should know before training with these settings."""
+    def plan_warnings(self, training: Training, steps: float) -> list[str]:
+        """Return what a user should know before training with these settings.
+
+        `steps` is the mean number of steps per task if the user has changed a preset's, else infinite.
+        """
         return []
 
     def memories(self, factory: MemoryFactory) -> Memories:

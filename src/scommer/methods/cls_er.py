@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from scommer.errors import within
 from scommer.gpu.compiling import compiled
 from scommer.memory import LongTermMemory, WorkingMemory
-from scommer.memory.long_term import fitted_decay
+from scommer.memory.long_term import decay_warnings, fitted_decay
 from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, View, concatenate
 from scommer.methods.training import Training
 
@@ -45,6 +45,9 @@ class CLSER(Method):
 
     def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
         return {"alpha": fitted_decay(steps)}
+
+    def plan_warnings(self, training: Training, steps: float) -> list[str]:
+        return decay_warnings(self.r_stable, self.alpha, steps)
 
     def memories(self, factory: MemoryFactory) -> Memories:
         working = factory.working()

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from scommer.errors import within
 from scommer.gpu.compiling import compiled
 from scommer.gpu.side_stream import record_event
-from scommer.memory.long_term import STATISTICS, Statistics, fitted_decay
+from scommer.memory.long_term import STATISTICS, Statistics, decay_warnings, fitted_decay
 from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View, concatenate
 from scommer.methods.plus import class_shares, distance
 from scommer.methods.training import Training
@@ -58,11 +58,17 @@ class SCoMMER(Coding, Method):
     def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
         return {"warmup": int(0.6 * training.epochs), "alpha": fitted_decay(steps)}  # as 30 of the paper's 50 epochs
 
-    def plan_warnings(self, training: Training) -> list[str]:
-        if training.epochs > self.warmup + 1 or self.dropout == "none":
-            return []
-        advice = "give more epochs" if training.epochs == 1 else f"give more epochs or a warmup below {self.warmup}"
-        return [f"semantic dropout starts only after a task, whose epochs are all within its warm-up: {advice}"]
+    def plan_warnings(self, training: Training, steps: float) -> list[str]:
+        found = []
+        if training.epochs <= self.warmup + 1 and self.dropout != "none":
+            advice = "" if training.epochs == 1 else f", or warmup={training.epochs - 2}"
+            found.append(
+                "semantic dropout starts only after a task, whose epochs are all within its warm-up: "
+                f"give more epochs{advice}"
+            )
+        if self.long_term and not self.horizon:
+            found += decay_warnings(self.r, self.alpha, steps)
+        return found
 
     def memories(self, factory: MemoryFactory) -> Memories:
         working = factory.working()

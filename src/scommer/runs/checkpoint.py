@@ -21,6 +21,10 @@ IN_USE = "{} is in use by another process: wait for it, or give another --out"
 NAME = re.compile(r"checkpoint-\d+-[0-9a-f]{16}\.safetensors")
 
 
+class InUse(RunError):
+    """The run's folder is held by another process."""
+
+
 def save(folder: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> Path:
     """Write a checkpoint. Its name contains its digest, which reveals any damage."""
     content = safetensors.torch.save(
@@ -100,10 +104,10 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise RunError(IN_USE.format(folder)) from None
+        raise InUse(IN_USE.format(folder)) from None
     except OSError as e:
         if isinstance(e, FileExistsError | FileNotFoundError) and not folder.is_file() and folder.parent.is_dir():
-            raise RunError(IN_USE.format(folder)) from None  # by one that has just removed its empty folder
+            raise InUse(IN_USE.format(folder)) from None  # by one that has just removed its empty folder
         raise RunError(f"cannot write into {folder}: {e.strerror or e}; give another folder with --out") from e
     try:
         yield
@@ -113,3 +117,18 @@ def locked(folder: Path) -> Iterator[None]:
                 (folder / ".lock").unlink()
                 folder.rmdir()
         lock.release()
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds a run's folder."""
+    if not (folder / ".lock").exists():
+        return False
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except OSError:  # its folder was removed
+        return False
+    lock.release()
+    return False

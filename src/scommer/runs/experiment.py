@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from math import prod
+from math import inf, prod
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,18 @@ class Plan:
             "stream": self.stream.name, "method": e.method, "buffer": buffer, "seed": e.seed,
             "variant": e.variant, "validation": self.stream.validation,
         }  # fmt: skip
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know before training."""
+        given = self.experiment.settings
+        steps = inf  # what a preset averages over fits its own steps
+        preset = check(replace(self.experiment, settings={k: v for k, v in given.items() if k != "epochs"}))[1]
+        t = self.training
+        if t.epochs != preset.epochs and "alpha" not in given and not self.fitted:
+            phases = self.stream.phases(self.method.joint)
+            steps = sum(t.passes(len(phase)) * t.steps(len(phase)) for phase in phases) / len(phases)
+        return self.method.plan_warnings(self.training, steps)
 
     @property
     def identity(self) -> str:

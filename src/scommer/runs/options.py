@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
 from scommer.device import choose_device, choose_precision
 from scommer.errors import UsageError, check_name
 from scommer.files import expand_user
 from scommer.runs.logs import LOGS
-from scommer.runs.progress import Watch
+from scommer.runs.progress import Watch, watch_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +21,7 @@ class RunOptions:
     device: str | None = None  # "cpu", "cuda", "cuda:1"; None: a GPU if there is one
     precision: str | None = None  # of convolutions: "bf16", "tf32", "fp32"; None: bf16 on a GPU, fp32 on a CPU
     capture: bool = True  # on a GPU, replay each step as one CUDA graph
-    watch: Watch | None = None  # follows the longest run; None: only warnings are shown
+    watch: Watch | bool | None = None  # follows the longest run; True: shows its progress; None: only warnings
     log: str | None = None  # a name in LOGS, for curves while it runs
     checkpoint_seconds: float = 300.0  # at most this long between checkpoints
     minutes: float | None = None  # after which runs are saved and stopped, with the error TimeUp
@@ -27,6 +29,8 @@ class RunOptions:
     fresh: bool = False  # start over, even if a run is finished or half done
 
     def __post_init__(self) -> None:
+        if isinstance(self.watch, bool):
+            object.__setattr__(self, "watch", watch_for(Console()) if self.watch else None)
         choose_precision(self.precision, choose_device(self.device))
         if self.log is not None:
             check_name("log", self.log, LOGS)

@@ -22,6 +22,9 @@ class Watch:
 
     def moment(self, learner: Learner, moment: Moment) -> None: ...
 
+    def after_task(self, plan: Plan, learner: Learner) -> None:
+        """Called after each task of each run, not only of the longest."""
+
     def warn(self, message: str) -> None:
         warnings.warn(message, RunWarning, stacklevel=2)
 

@@ -34,8 +34,8 @@ def run(experiment: Experiment, options: RunOptions | None = None, **keywords: A
     runs, its record when it is done. A finished run is read, not repeated, unless `fresh`. `weights` keeps the final
     weights too. `data` is the folder of the data sets, `device` and `precision` say where and how to compute, `capture`
     replays a step on a GPU as one graph. After `minutes`, an unfinished run is saved and stopped with the error TimeUp.
-    `checkpoint_seconds` is the longest time between checkpoints. `watch` follows the run; `log` names a tool of
-    `scommer.runs.logs` that draws its curves.
+    `checkpoint_seconds` is the longest time between checkpoints. `watch` follows the run, and True shows its progress;
+    `log` names a tool of `scommer.runs.logs` that draws its curves.
     """
     (record,) = run_together([experiment], options, **keywords)
     return record
@@ -48,11 +48,12 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
     at the end and has their `records`.
     """
     options = replace(options or RunOptions(), **keywords)
+    end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     experiments = list(experiments)
     for e in experiments:
         if not isinstance(e, Experiment):
             raise UsageError(f"a {type(e).__name__} is not an experiment: give one, as in Experiment('s-digits')")
-    watch, device = options.watch or Watch(), choose_device(options.device)
+    watch, device = options.watch if isinstance(options.watch, Watch) else Watch(), choose_device(options.device)
     precision = choose_precision(options.precision, device)
     if device.type == "cuda":
         gc.collect()  # learners and their graphs refer to each other: earlier ones may still hold GPU memory
@@ -79,7 +80,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
                 resources.callback(runs[-1].close)
             except ScommerError as e:
                 failures[name] = e
-        for warning in dict.fromkeys(w for one in runs for w in one.plan.method.plan_warnings(one.plan.training)):
+        for warning in dict.fromkeys(w for one in runs for w in one.plan.warnings):
             watch.warn(warning)  # once for all seeds
         for one in runs:  # only now, because --fresh removes earlier results
             try:
@@ -87,7 +88,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
             except ScommerError as e:
                 one.failure = e
         if ready := [one for one in runs if not one.failure]:
-            _train(ready, options, watch)
+            _train(ready, options, watch, end)
     records |= {one.plan.name: one.record for one in runs if one.record}
     failures |= {one.plan.name: one.failure for one in runs if one.failure}
     if len(failures) == len(set(names)) and len({str(e) for e in failures.values()}) == 1:
@@ -120,15 +121,23 @@ def _finished(folder: Path, options: RunOptions, watch: Watch) -> Record | None:
     return record
 
 
-def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
+def _train(runs: list[Run], options: RunOptions, watch: Watch, end: float) -> None:
     """Take a step of each run in turn until each has its record or a failure, or the time is up."""
-    end = inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     active = {run: run.learner.learn() for run in runs}
     watched = max(active, key=Run.steps_left)
     watch.begin(watched.plan, watched.learner, len(runs))
     try:
         with interruptible() as stops:
-            while active and not stops and time.monotonic() < end:
+
+            def check() -> None:
+                """Abandon an evaluation if there is a reason to stop; it is repeated when the run is resumed."""
+                if stops or time.monotonic() >= end:
+                    raise _Abandoned
+
+            for one in runs:
+                one.learner.check = check
+            abandoned = False  # a clock that is set back changes nothing about it
+            while active and not abandoned and not stops and time.monotonic() < end:
                 for one, moments in list(active.items()):
                     try:
                         moment = _advance(moments, stops)
@@ -137,12 +146,17 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
                             del active[one]
                             continue
                         one.note(moment)
+                        if moment == "task":
+                            watch.after_task(one.plan, one.learner)
                         if one is watched:
                             watch.moment(one.learner, moment)
                         if passed(options.checkpoint_seconds, one.saved_at):
                             one.save()
                         elif moment == "task" or passed(PROGRESS_SECONDS, one.shown_at):
                             one.show_progress()
+                    except _Abandoned:
+                        abandoned = True
+                        break
                     except (BrokenPipeError, SystemExit):  # the reader of our output is gone; rich raises the latter
                         stops.append(signal.SIGPIPE)
                     except ScommerError as e:
@@ -152,7 +166,8 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch) -> None:
                             watched = max(active, key=Run.steps_left)
                             _warn(watch, f"{one.plan.name} failed, the others continue: {e}")
             if saved := [one for one in active if _save(one, watch)]:
-                raise Interrupted(saved) if stops else TimeUp(saved)
+                where = _place_and_remedy(saved)
+                raise Interrupted(f"stopped {where}") if stops else TimeUp(f"time is up {where}")
     finally:
         watch.end()
 
@@ -185,28 +200,26 @@ def _save(run: Run, watch: Watch) -> bool:
     return run.failure is None
 
 
+class _Abandoned(Exception):
+    """An evaluation was not finished. The learner is as it was before."""
+
+
 class Failed(RunError):
-    """Some of several runs failed; `records` are those of the others."""
+    """Some of several runs failed, for the reasons in `failures`, by name; `records` are those of the others."""
 
     def __init__(self, failures: Mapping[str, ScommerError], finished: list[Record]) -> None:
         super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))
-        self.records = finished
+        self.failures, self.records = dict(failures), finished
 
 
 class Interrupted(KeyboardInterrupt):
     """Stopped by a signal, after everything was saved."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(f"stopped {_place_and_remedy(runs)}")
 
 
 class TimeUp(ScommerError):
     """Stopped when the time was up, after everything was saved."""
 
     exit_code = 0
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(f"time is up {_place_and_remedy(runs)}")
 
 
 def _place_and_remedy(runs: Sequence[Run]) -> str:

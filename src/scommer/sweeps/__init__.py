@@ -1,0 +1,1 @@
+"""Many runs: grids and searches, on the processes of this machine or on a cluster."""
