@@ -22,6 +22,7 @@ TYPED = {
     "docs/performance.md": "0.7 1.15 1.2 1.8 2.13 39.5 62.7",
     "docs/plus.md": "0.3 0.6 1.5",
     "docs/variants.md": "1.1",
+    "docs/cluster.md": "",
     "results/README.md": "0.02 0.4 0.5 0.6 0.7 0.8 0.9 0.99",
 }
 
