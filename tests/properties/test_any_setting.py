@@ -6,11 +6,11 @@ import pytest
 from cases import cases, odd_numbers, odd_text, result_or_refusal
 from hypothesis import example, given, strategies as st
 
-from scommer.cli.common import MOST, numbers
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.methods.training import Training
 from scommer.nn.networks import NETWORKS
+from scommer.ranges import MOST, numbers
 from scommer.runs.presets import DEFAULT, resolve
 from scommer.runs.settings import as_dict, coerce, parse, setting_types, written
 from scommer.streams import STREAMS
