@@ -10,10 +10,10 @@ from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.methods.training import Training
 from scommer.nn.networks import NETWORKS
-from scommer.ranges import MOST, numbers
 from scommer.runs.presets import DEFAULT, resolve
 from scommer.runs.settings import as_dict, coerce, parse, setting_types, written
 from scommer.streams import STREAMS
+from scommer.sweeps.ranges import MOST, numbers
 
 ALL = {name: hint for kind in (Training, *METHODS.values()) for name, hint in setting_types(kind).items()}
 
