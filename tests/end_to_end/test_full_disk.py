@@ -17,6 +17,7 @@ from disk import Disk, Event, Full, events_of
 from tiny import QUICK, assert_same, experiment, result, stream
 
 from scommer import LifelongClassifier, class_il, run
+from scommer.cli.common import console
 from scommer.data.fetch import Source, fetch
 from scommer.errors import RunError
 from scommer.runs.logs import LOGS
@@ -251,6 +252,7 @@ def test_a_full_disk_behind_the_output(
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         code = exit_code(*(places.get(word, word) for word in PRINTING[case]))
+    console._buffer.clear()  # else the next command of this process would print it
     err = capsys.readouterr().err
     assert code == 1
     assert "No space left on device" in err
