@@ -87,7 +87,7 @@ def _presets_of(stream: str) -> list[str]:
 
 
 def _settings(title: str, settings: dict[str, Any], *kinds: type) -> "RichTable":
-    """Return the settings and their values; with the dataclasses that they belong to, also what they mean."""
+    """Return the settings and their values and, given the dataclasses that they belong to, their meanings."""
     from scommer.analysis.table import Table, as_rich, row, text_columns
     from scommer.runs.meanings import meanings
     from scommer.runs.settings import written
@@ -108,9 +108,9 @@ def show(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the record of one run as JSON.")] = False,
 ) -> None:
-    """Show a run: its results if it is finished, its progress if not. For several runs, show a line each.
+    """Show a run: its results if it is finished, its progress if not. For several runs, show one line each.
 
-    To show several runs, name a folder of runs, a pattern in quotes, or conditions, as in runs@method=er: see
+    To show several runs, name a folder of runs, a quoted pattern, or conditions, as in runs@method=er: see
     `scommer compare --help`.
     """
     from scommer.analysis.summary import all_tables

@@ -40,7 +40,7 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_plugin(path: Path) -> None:
-    """Run a script for what it registers. It may import modules from its own folder."""
+    """Run a script that registers things. It may import modules from its own folder."""
     if not path.is_file():
         raise UsageError(f"there is no plugin {path}: give the path of a Python file")
     if path.suffix != ".py":

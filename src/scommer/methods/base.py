@@ -178,7 +178,7 @@ class Method:
         return {}
 
     def plan_warnings(self, training: Training) -> list[str]:
-        """Return what a user should know before training with these settings."""
+        """Return warnings for the user before training with these settings."""
         return []
 
     def memories(self, factory: MemoryFactory) -> Memories:
@@ -224,5 +224,5 @@ class Method:
 
 
 def concatenate(*batches: Batch) -> tuple[Tensor, Tensor]:
-    """Return the images and the labels of several batches, one after the other."""
+    """Return the images and labels of several batches, one after another."""
     return torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches])
