@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def live(folder: Path) -> LifelongClassifier:
-    """Let a model learn every month, and return it."""
+    """Teach a model every month, and return it."""
     write_scans(folder)
     path = folder / "model.safetensors"
     tests = from_folder(folder / "tests", test_fraction=0)
@@ -46,14 +46,14 @@ def live(folder: Path) -> LifelongClassifier:
         score = model.score(images[known], names[known], layout="NCHW")
         print(f"{month}: {len(labels):3} scans, {len(model.classes_)} classes, {100 * score:.1f} % right")
 
-    # Somebody wants their fives back.
+    # Someone asks for their fives to be deleted.
     model.forget(classes=["five"])
     model.save(path)
     remembered = np.sum(model.remembered_[1] == "five")
     predicted = np.sum(model.predict(images, layout="NCHW") == "five")
     print(f"forgotten: {remembered} fives are remembered, {predicted} are predicted")
 
-    # What runs in production needs neither PyTorch nor this package.
+    # Production needs neither PyTorch nor this package.
     model.export(folder / "model.onnx")
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     scan = next((folder / "tests" / "seven").iterdir())
@@ -64,7 +64,7 @@ def live(folder: Path) -> LifelongClassifier:
 
 
 def write_scans(folder: Path) -> None:
-    """Write the digits of scikit-learn as image files, some of them for testing."""
+    """Write scikit-learn's digits as image files, some of them for testing."""
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     pixels, labels = load_digits(return_X_y=True)
     scans = (pixels.reshape(-1, 8, 8) * 255 / 16).astype(np.uint8)

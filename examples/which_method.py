@@ -34,7 +34,7 @@ from scommer.data import load
 
 Array = NDArray[Any]
 ROWS, SEEDS, INCREMENTS = (50, 100, 200, 500), (0, 1, 2), 5
-USED = 100  # test images of each class of CIFAR-10 that the tests of the package use: not scored here
+USED = 100  # test images of each CIFAR-10 class that the package's tests use: not scored here
 
 
 class Data(NamedTuple):
@@ -47,7 +47,7 @@ class Data(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a method answers, and the bytes that it needs to go on learning."""
+    """A method's predictions, and the bytes that it needs to keep learning."""
 
     predict: Callable[[Array], Array]
     bytes: int

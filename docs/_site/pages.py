@@ -1,4 +1,4 @@
-"""What the site adds to the Markdown of the repository: output of the tutorial, reference pages, links that fit."""
+"""What the site adds to the repository's Markdown: the tutorial's output, reference pages, adapted links."""
 
 import re
 from os.path import relpath
@@ -19,7 +19,7 @@ GENERATED = {"settings": reference.settings, "commands": reference.commands, "ap
 
 
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
-    """Replace the text of a page by that of the site."""
+    """Replace a page's text with the site's."""
     text = source[0]
     if page == "index":
         text = TOCTREE.sub(_without_missing, text)

@@ -1,4 +1,4 @@
-"""Choose a device and a precision, which changes nothing, and compute there, which restores all global state."""
+"""Choose a device and a precision without side effects, and compute there, restoring all global state afterwards."""
 
 import ctypes
 import os

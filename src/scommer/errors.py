@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def printable(text: str) -> str:
-    """Return a text that does nothing to a terminal: names in files may hold control characters."""
+    """Return text that is safe to print in a terminal: names in files may contain control characters."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

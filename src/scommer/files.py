@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and safetensors files with their metadata."""
+"""Files written completely or not at all, and safetensors files with their metadata."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # commands import this file, and need no torch for --help
 
 
 def expand_user(path: Path | str) -> Path:
-    """Return a path with ~ replaced by the folder of the user."""
+    """Return a path with ~ replaced by the user's home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError as e:
@@ -80,7 +80,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Let the names in a folder, too, survive a power cut, where its file system can do that."""
+    """Make a folder's entries survive a power cut too, where its file system allows it."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

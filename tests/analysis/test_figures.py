@@ -63,7 +63,7 @@ def test_tasks_has_a_panel_for_each_task_with_both_memories(runs):
     mean = lines(axes[3], "er")[0].get_ydata()
     r = runs[1].matrix()
     assert mean == pytest.approx([r[0, 0], r[1, :2].mean(), r[2].mean()])
-    assert labels(figure) == ["SGD", "ER", "SCoMMER", "memory that answers", "working memory"]
+    assert labels(figure) == ["SGD", "ER", "SCoMMER", "memory used for inference", "working memory"]
     band = axes[0].collections[0].get_paths()[0].vertices[:, 1]  # mean ± std at the first and last point
     first = np.array([r.matrix("working")[:, 0] for r in seeds])
     assert band.max() == pytest.approx((first.mean(0) + first.std(0, ddof=1)).max())
@@ -211,7 +211,7 @@ def test_scores_has_a_row_for_each_group_and_a_marker_for_each_memory(make):
         spread = [2 * np.std([r.accuracy(m, setting) for r in runs[1:4]], ddof=1) for m in ("working", "long_term")]
         assert widths == pytest.approx(spread)
     assert labels(figure) == ["working memory", "long-term memory"]
-    assert figure.legends[0].get_title().get_text() == "filled: the one that answers; mean ± std of 1 to 3 seeds"
+    assert figure.legends[0].get_title().get_text() == "filled: used for inference; mean ± std of 1 to 3 seeds"
     (gcil,) = figures.draw("scores", [make(**GCIL)]).axes
     assert gcil.get_xlabel() == "Class-IL nested mean (%)"
 

@@ -29,7 +29,7 @@ def test_runs_that_differ_only_in_their_seed_form_a_group(make: Make) -> None:
         ("SGD", [0]), ("ER", [0]), ("SCoMMER", [0, 2]),
     ]  # fmt: skip
     assert found[2].matrices("working").shape == (2, 3, 3)
-    assert found[2].memories == ["working", "long_term"]  # the one that answers last
+    assert found[2].memories == ["working", "long_term"]  # the one used for inference last
     assert found[2].matrices()[1].tolist() == make("scommer", 2).matrices["long_term"]["class_il"]
 
 

@@ -332,7 +332,7 @@ def test_a_table_without_runs_says_so(
     assert code == 0
     assert "SCoMMER" in out or "scommer" in out
     assert err == (
-        "scommer: no runs in results, so these are the paper's numbers alone: name the folder of yours with --runs, "
+        "scommer: no runs in results, so these are only the paper's numbers: name your own folder with --runs, "
         "or run this in a clone of the repository, which has ours\n"
     )
     for folder in ("results", "elsewhere"):

@@ -123,7 +123,7 @@ def test_wrong_arguments(months: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "split" / "train" / "a").mkdir(parents=True)
     (tmp_path / "split" / "test" / "a").mkdir(parents=True)
     code, _, err = call(capsys, "learn", str(tmp_path / "new"), str(tmp_path / "split"))
-    assert (code, "contains train and test: give the one with what is to be learned" in err) == (2, True)
+    assert (code, "contains train and test: give the one to learn from" in err) == (2, True)
     with FileLock(f"{model}.lock"):
         code, _, err = call(capsys, "learn", str(model), january)
     assert (code, "is being written by another process" in err) == (2, True)

@@ -48,7 +48,7 @@ def test_train_and_test_folders_are_used_as_given(tmp_path: Path) -> None:
     assert data.train_images.unique().tolist() == [10]
     assert data.test_images.unique().tolist() == [90]
     put(tmp_path / "test" / "c" / "one.png", 3, mode="L")
-    with pytest.raises(UsageError, match="without a folder for training"):
+    with pytest.raises(UsageError, match="without a training folder"):
         from_folder(tmp_path)
 
 

@@ -91,7 +91,7 @@ def test_networks_from_files(network: nn.Module, tmp_path: Path) -> None:
     expected = model.predict_proba(TEST_BYTES)
 
     again = make_network(seed=1)
-    with pytest.raises(UsageError, match="has other weights than the network that this classifier learned with"):
+    with pytest.raises(UsageError, match="has different weights from the network that this classifier learned with"):
         LifelongClassifier.load(tmp_path / "model.safetensors", features=again).predict(TEST_BYTES)
     again.load_state_dict(load_file(tmp_path / "network.safetensors"))
     loaded = LifelongClassifier.load(tmp_path / "model.safetensors", features=again, device="cpu")

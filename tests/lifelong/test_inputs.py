@@ -71,7 +71,7 @@ def test_settings_follow_the_first_task_until_fit() -> None:
     [
         ({"classes": 1}, "at least 2"),
         ({"classes": ["a", "a"]}, "2 classes were given, 1 of them distinct"),
-        ({"classes": ["a", "a\0"]}, "no zero byte"),
+        ({"classes": ["a", "a\0"]}, "final zero byte"),
         ({"classes": "abc"}, "a list of integers or a list of strings"),
         ({"classes": [0.5, 1.5]}, "a list of integers or a list of strings"),
         ({"classes": [0, "a"]}, "a list of integers or a list of strings"),

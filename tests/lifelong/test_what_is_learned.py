@@ -194,7 +194,7 @@ def test_a_class_that_is_not_learned_is_named() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(910, 4)).astype(np.float32), np.repeat(["usual", "odd"], [900, 10])
     model = classifier("er", buffer=10, settings={"epochs": 1, "balanced": False})
-    with pytest.warns(RunWarning, match="the rows just learned of class 'odd' are hardly ever predicted as such"):
+    with pytest.warns(RunWarning, match="hardly any of the rows just learned of class 'odd' are predicted correctly"):
         model.partial_fit(x, y)
 
 

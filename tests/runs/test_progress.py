@@ -84,4 +84,4 @@ def test_on_a_gpu_the_user_is_told_that_kernels_are_compiled() -> None:
             watch = kind(Console(file=shown, width=120, force_terminal=kind is LiveWatch))
             watch.begin(plan, learner(device), 1)
             watch.end()
-            assert ("kernels are compiled" in shown.getvalue()) == (device == "cuda")
+            assert ("compiling kernels" in shown.getvalue()) == (device == "cuda")

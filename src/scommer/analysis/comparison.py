@@ -61,7 +61,7 @@ class Comparison:
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> list[Comparison]:
-    """Compare the memories that answer, on each stream that both sides have."""
+    """Compare the memories used for inference, on each stream that both sides have."""
     ours, theirs = _by_stream("A", a), _by_stream("B", b)
     shared = [stream for stream in ours if stream in theirs]
     if not shared:
@@ -174,7 +174,7 @@ def comparison_table(one: Comparison) -> Table:
 
 
 def notes(one: Comparison) -> list[str]:
-    """Return what a reader must know about the pairs."""
+    """Return notes that a reader needs about the pairs."""
     n, lines = len(one.seeds), []
     if n == 0:
         lines.append(f"{one.stream}: A and B share no seed, so there are no pairs.")

@@ -32,12 +32,12 @@ class Group:
 
     @property
     def inference(self) -> str:
-        """The memory that answers."""
+        """The memory used for inference."""
         return self.records[0].inference
 
     @property
     def memories(self) -> list[str]:
-        """The memories, the one that answers last; views with other statistics are left out."""
+        """The memories, the one used for inference last; views with other statistics are left out."""
         others = [m for m in self.records[0].matrices if "/" not in m and m != self.inference]
         return [*others, self.inference]
 
@@ -61,7 +61,7 @@ class Group:
 
 
 def group_runs(records: Sequence[Record]) -> list[Group]:
-    """Group runs of one stream by method and settings, and label each group by what sets it apart.
+    """Group runs of one stream by method and settings, and label each group by its differences.
 
     Methods are in the order of METHODS; of each, the preset comes first.
     """

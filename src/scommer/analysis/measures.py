@@ -1,4 +1,4 @@
-"""Statistics of a run beyond accuracy: recency bias, calibration, class codes, and which classes are forgotten.
+"""A run's statistics beyond accuracy: recency bias, calibration, class codes, and forgotten classes.
 
 A class code is the row A[c, :] of a memory's activity: how many test images of class c activate each unit of the last
 stage. To add a statistic to `scommer show` and the report, write a function of a record and a memory and give it a line
@@ -28,11 +28,11 @@ def last_seen(tasks: Tasks, classes: int) -> np.ndarray:
 
 
 def recency_bias(class_probability: np.ndarray, tasks: Tasks) -> float:
-    """Return how much more likely a class is predicted because it was in the last task; 1 means no bias.
+    """Return how much more likely a class is to be predicted because it was in the last task; 1 means no bias.
 
     mean{p(c) : L(c) = T} / mean{p(c) : 1 ≤ L(c) < T}, with p(c) the mean softmax of class c over all test images
     and L(c) the last task with c. Where tasks are of equal size and share no class, this is the probability of the
-    last task over the mean of the earlier ones. Where classes come back (GCIL), each counts by its last appearance.
+    last task over the mean of the earlier ones. Where classes recur (GCIL), each counts by its last appearance.
     """
     last, final = last_seen(tasks, len(class_probability)), len(tasks) - 1
     recent, earlier = last == final, (last >= 0) & (last < final)
@@ -190,7 +190,9 @@ def _mean(values: np.ndarray) -> float:
 
 MEASURES: dict[str, Measure] = {
     "recency bias": Measure(
-        _recency_bias, 3, "how much more likely a class of the last task is predicted than an earlier one; 1 is no bias"
+        _recency_bias,
+        3,
+        "how much likelier a class of the last task is to be predicted than an earlier one; 1: no bias",
     ),
     "ECE (%)": Measure(_calibration_error, 1, "expected calibration error"),
     "overlap within": Measure(_overlap_within, 3, "mean cosine between the codes of two classes that shared a task"),

@@ -82,7 +82,7 @@ def _measure(name: str, values: Sequence[float]) -> Cell:
 
 
 def forgotten_table(groups: Sequence[Group], title: str = "Most forgotten classes (%)", most: int = 5) -> Table | None:
-    """Return the classes that lost most since their best, for the memory that answers; None if none lost anything."""
+    """Return the classes most forgotten by the memory used for inference; None if none was forgotten."""
     rows = []
     for g in groups:
         held = [r.arrays.get(f"class_accuracy/{g.inference}") for r in g.records]

@@ -95,8 +95,8 @@ def bench(
 ) -> Bench:
     """Time steps on random images: eager; on a GPU also captured and compiled; and several learners side by side.
 
-    With `switches`, also time a step on a GPU without each of its optimisations in turn. Beside another variant, the
-    published one is timed too, in turn with it.
+    With `switches`, also time a step on a GPU without each of its optimisations in turn. A variant other than the
+    published one is timed alternately with it.
     """
     device = torch.device(device)
     gpu = device.type == "cuda"

@@ -78,7 +78,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _close_stdout() -> None:
-    """Let Python find nothing to write when it exits."""
+    """Leave Python nothing to flush when it exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -13,13 +13,13 @@ class FigureCommand(Command):
     """A command whose help lists the registered figures; they are imported only for that help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Replace {figures} in the help by a line for each figure."""
+        """Replace {figures} in the help with one line per figure."""
         self.help = (self.help or "").replace("{figures}", figure_list())
         super().format_help(ctx, formatter)
 
 
 def figure_list() -> str:
-    """Return a line of Markdown for each registered figure."""
+    """Return one line of Markdown per registered figure."""
     from scommer.analysis.figures import FIGURES
 
     return "\n".join(f"* {name}: {kind.title[0].lower()}{kind.title[1:]}." for name, kind in FIGURES.items())
@@ -29,7 +29,7 @@ def figure(
     name: Annotated[str, typer.Argument(help="One of the figures above.", show_default=False)],
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Runs of one stream: folders, or patterns in quotes.", show_default=False),
+        typer.Argument(metavar="RUN", help="Runs on one stream: folders or quoted patterns.", show_default=False),
     ],
     out: Annotated[
         Path | None,
@@ -62,18 +62,18 @@ def compare(
     a: Annotated[
         Path,
         typer.Argument(
-            metavar="A", help="Runs: a folder or a pattern in quotes, with or without conditions.", show_default=False
+            metavar="A", help="Runs: a folder or a quoted pattern, with or without conditions.", show_default=False
         ),
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="Runs to compare them with.", show_default=False)],
 ) -> None:
-    """Compare the runs of A with those of B, paired by stream and seed.
+    """Compare runs A with runs B, paired by stream and seed.
 
     The interval is Student's 95 % interval of the mean paired difference. If it excludes 0, the row is bold and has a
     star.
 
     Conditions select the runs that meet all of them. They name a setting, or stream, method, buffer, seed, variant,
-    validation or precision; @preset selects the runs without changes to their preset. For example:
+    validation or precision; @preset selects the runs that do not change their preset. For example:
 
     * scommer compare runs@method=scommer@buffer=200 runs@method=er@buffer=200
     * scommer compare runs@preset runs@r=0.4
@@ -95,7 +95,7 @@ def compare(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Runs, folders of runs, or patterns in quotes.", show_default=False),
+        typer.Argument(metavar="RUN", help="Runs, folders of runs, or quoted patterns.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write; missing folders are created.")] = Path(
         "report.html"
@@ -103,8 +103,8 @@ def report(
 ) -> None:
     """Write a report of finished runs as one HTML page that works offline.
 
-    It has results with mean ± standard deviation over seeds, settings and how they differ, all figures that the runs
-    allow, and the commands that repeat the runs. Runs may be of several streams. Conditions select runs, as in
+    It shows results as mean ± standard deviation over seeds, settings and how they differ, every figure that the runs
+    allow, and the commands that repeat the runs. Runs may be on several streams. Conditions select runs, as in
     runs@buffer=200 or runs@preset: see `scommer compare --help`.
     """
     from scommer.analysis import report as reports

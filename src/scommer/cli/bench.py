@@ -12,14 +12,14 @@ from scommer.errors import UsageError, check_name
 def bench(
     method: Annotated[str, typer.Option("--method", "-m", help="Method to time.")] = "scommer",
     variant: Annotated[
-        str, typer.Option("--variant", help="A variant of SCoMMER; another than official is timed in turn with it.")
+        str, typer.Option("--variant", help="SCoMMER's variant; any other than official is timed alternately with it.")
     ] = "official",
     network: Annotated[
         str | None,
         typer.Option("--network", help="resnet18, small, mlp or linear (default: resnet18 on a GPU, else small)."),
     ] = None,
     classes: Annotated[int, typer.Option("--classes", min=2, help="10 as in S-CIFAR10, 100 as in S-CIFAR100.")] = 10,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of steps to time for each row.")] = 50,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Number of steps to time per row.")] = 50,
     cohorts: Annotated[
         list[int] | None,
         numbers_option("--cohorts", "Learners side by side; one is always timed.  [default: 1 2 4 8]"),

@@ -1,4 +1,4 @@
-"""What the commands share: the console, errors, a few options, and lists of numbers."""
+"""Shared by all commands: the console, errors, a few options, and lists of numbers."""
 
 import re
 import time
@@ -18,7 +18,7 @@ from scommer.sweeps.ranges import numbers
 
 
 class PrintableConsole(Console):
-    """A console that prints no control characters of what it is given, in lines and in tables."""
+    """A console that strips control characters from lines and tables."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
@@ -27,7 +27,7 @@ class PrintableConsole(Console):
 console = PrintableConsole(highlight=False, markup=False)  # a name may have brackets
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder of the data sets (default: $SCOMMER_DATA, or else the user's cache)."),
+    typer.Option("--data", help="Data folder (default: $SCOMMER_DATA, or the user's cache)."),
 ]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda or cuda:1 (default: a GPU if there is one).")
@@ -46,7 +46,7 @@ MinutesOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", help="Folder for the runs, created if it is missing; each run has a folder in it.")
+    Path, typer.Option("--out", help="Folder for the runs, created if missing; each run gets its own folder in it.")
 ]
 
 # --- time
@@ -157,7 +157,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-PARSER_ERROR: Any = typer.BadParameter.__base__  # UsageError of click, which some versions of typer have inside
+PARSER_ERROR: Any = typer.BadParameter.__base__  # click's UsageError, which some versions of typer bundle
 
 
 def _in_our_words(error: Any, words: Sequence[str], command: str) -> str:

@@ -87,7 +87,7 @@ def _presets_of(stream: str) -> list[str]:
 
 
 def _settings(title: str, settings: dict[str, Any], *kinds: type) -> "RichTable":
-    """Return the settings and their values; with the dataclasses that they belong to, also what they mean."""
+    """Return the settings and their values and, given the dataclasses that they belong to, their meanings."""
     from scommer.analysis.table import Table, as_rich, row, text_columns
     from scommer.runs.meanings import meanings
     from scommer.runs.settings import written
@@ -114,9 +114,9 @@ def show(
         bool, typer.Option("--csv", help="Print a row for each finished run, with its settings and scores, as CSV.")
     ] = False,
 ) -> None:
-    """Show a run: its results if it is finished, its progress if not. For several runs, show a line each.
+    """Show a run: its results if it is finished, its progress if not. For several runs, show one line each.
 
-    To show several runs, name a folder of runs, a pattern in quotes, or conditions, as in runs@method=er: see
+    To show several runs, name a folder of runs, a quoted pattern, or conditions, as in runs@method=er: see
     `scommer compare --help`. `--csv` and `--json` give their settings and scores to other programs.
     """
     from scommer.analysis import rows

@@ -1,4 +1,4 @@
-"""The commands of a classifier that lives in a file: learn and export."""
+"""The commands for a classifier in a file: learn and export."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="The file of a classifier, such as model.safetensors.", show_default=False),
+    typer.Argument(metavar="MODEL", help="A classifier file, such as model.safetensors.", show_default=False),
 ]
 
 
@@ -26,32 +26,32 @@ def learn(
     model: ModelArgument,
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A folder with a folder of images for each class.", show_default=False),
+        typer.Argument(metavar="FOLDER", help="A folder with one folder of images per class.", show_default=False),
     ],
     size: Annotated[
-        int | None, typer.Option("--size", help="Of a new classifier: crop and scale all images to this many pixels.")
+        int | None, typer.Option("--size", help="New classifier: crop and scale all images to this many pixels.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Of a new classifier: a method in `scommer list`.")
+        str | None, typer.Option("--method", "-m", help="New classifier: a method from `scommer list`.")
     ] = None,
     buffer: Annotated[
-        int | None, typer.Option("--buffer", "-b", help="Of a new classifier: images to remember.  [default: 200]")
+        int | None, typer.Option("--buffer", "-b", help="New classifier: images to remember.  [default: 200]")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", "-s", help="Of a new classifier.  [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", "-s", help="New classifier: seed.  [default: 0]")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Of a new classifier: a setting; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="New classifier: a setting; may be repeated."),
     ] = None,
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Skip images that cannot be read, and name them.")
     ] = False,
     device: DeviceOption = None,
 ) -> None:
-    """Make a classifier from a folder of class folders, or let it learn more.
+    """Create a classifier from a folder of class folders, or teach it more.
 
-    The name of a folder is its class; a name that the classifier does not know is a new class. MODEL is written at the
-    end, completely or not at all: stop it at any time, and MODEL is as it was. MODEL holds the images that it
-    remembers.
+    Each folder's name is a class; a name that the classifier does not know is a new class. MODEL is written at the
+    end, completely or not at all: if you stop the command, MODEL does not change. MODEL contains the remembered
+    images.
 
     For example:
 
@@ -84,7 +84,7 @@ def learn(
             made.partial_fit(images, labels, layout="NHWC", watch=watch_for(console))
             made.save(path)
     except KeyboardInterrupt:
-        raise Stopped(f"stopped: nothing was learned, and {model} is as it was") from None
+        raise Stopped(f"stopped: nothing was learned, and {model} is unchanged") from None
     except Timeout:
         raise UsageError(f"{model} is being written by another process: wait until it has finished") from None
     new = sorted(set(names) - set(known))
@@ -102,8 +102,8 @@ def export(
 ) -> None:
     """Write a classifier as an ONNX file: raw rows or images in, probabilities out, any batch size.
 
-    Images have the layout [N, C, H, W] and the values of files, 0 … 255 or 0 … 1, as the classifier learned them. The
-    classes are in the metadata. It needs `pip install 'scommer[onnx]'`.
+    Images have the layout [N, C, H, W] and the same range of values as in training, 0 … 255 or 0 … 1. The metadata
+    lists the classes. This needs `pip install 'scommer[onnx]'`.
     """
     from scommer.lifelong.classifier import LifelongClassifier
 
@@ -127,13 +127,13 @@ def _create(
 
 
 def _load(path: Path, device: str | None) -> "LifelongClassifier":
-    """Return a classifier of images as in files."""
+    """Return a classifier that was trained on image files."""
     from scommer.lifelong.classifier import LifelongClassifier
 
     made = LifelongClassifier.load(path, device=device)
     dtype, (_, height, _) = made.form_
     if dtype != "uint8" or height == 1:
-        raise UsageError(f"{path} was not trained on images as in files (bytes): let it learn more in Python")
+        raise UsageError(f"{path} was not trained on image files (bytes): continue its training in Python")
     return made
 
 

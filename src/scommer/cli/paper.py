@@ -78,7 +78,7 @@ def table(
         return
     if not records:
         print_error(
-            f"no runs in {RESULTS}, so these are the paper's numbers alone: name the folder of yours with --runs, "
+            f"no runs in {RESULTS}, so these are only the paper's numbers: name your own folder with --runs, "
             "or run this in a clone of the repository, which has ours"
         )
     if form == "terminal":
@@ -148,7 +148,7 @@ def reproduce(
     device: DeviceOption = None,
     precision: PrecisionOption = None,
 ) -> None:
-    """Run the experiments that a table of the paper still lacks.
+    """Run the experiments still missing from a table of the paper.
 
     Stop and repeat the command as often as you like: it resumes unfinished runs first. Runs with about the same number
     of steps left are run side by side.

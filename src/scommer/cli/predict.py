@@ -25,7 +25,7 @@ def predict(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="A classifier (of `scommer learn` or LifelongClassifier.save), or the folder of a run with weights.",
+            help="A classifier (from `scommer learn` or LifelongClassifier.save), or the folder of a run with weights.",
             show_default=False,
         ),
     ],
@@ -35,9 +35,9 @@ def predict(
         typer.Option("--memory", help="For a run: the memory that predicts (default: the one used for inference)."),
     ] = None,
     device: DeviceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line per image.")] = False,
 ) -> None:
-    """Predict the class of images: one line for each, with file, class and probability.
+    """Predict the class of images: one line per image, with file, class and probability.
 
     Images are cropped to their centre and scaled to the size of the training images.
 
@@ -53,7 +53,7 @@ def predict(
     files = image_files(expand_user(path) for path in images)
     model, names, (channels, height, width) = _predictor(expand_user(trained), memory, device)
     if channels not in MODES:
-        raise UsageError(f"{trained} was trained on images of {channels} channels, which image files do not have")
+        raise UsageError(f"{trained} was trained on images with {channels} channels, which image files do not have")
     bad = 0
     for start in range(0, len(files), CHUNK):
         read = []

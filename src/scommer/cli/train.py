@@ -26,7 +26,7 @@ def run(
     stream: Annotated[
         str,
         typer.Argument(
-            help="A stream from `scommer list`, or a folder with one folder of images for each class.",
+            help="A stream from `scommer list`, or a folder with one folder of images per class.",
             show_default=False,
         ),
     ],
@@ -47,13 +47,11 @@ def run(
         str | None,
         typer.Option(
             "--variant",
-            help="official: as published; paper: the text read literally; plus: past the paper.  "
+            help="official: as published; paper: the text read literally; plus: beyond the paper.  "
             "[default: official; plus for your own images]",
         ),
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", help="Epochs for each task (default: from the preset).")
-    ] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs per task (default: from the preset).")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,7 +69,7 @@ def run(
     ] = 0.0,
     tasks: Annotated[
         int | None,
-        typer.Option("--tasks", help="For a folder of images: number of tasks (default: two classes for each)."),
+        typer.Option("--tasks", help="For a folder of images: number of tasks (default: two classes per task)."),
     ] = None,
     size: Annotated[
         int | None,
@@ -189,14 +187,14 @@ def demo(
     from scommer.runs.progress import watch_for
     from scommer.runs.runner import run_together
 
-    console.print("Five tasks of two digits each, one after the other. Earlier images come back only from memory.\n")
+    console.print("Five tasks of two digits each, one after another. Earlier images come back only from memory.\n")
     wanted = [Experiment("s-digits", method, buffer, seed) for method in ("scommer", "sgd", "er")]
     with stoppable():
         records = run_together(wanted, out=out, device="cpu", watch=watch_for(console), fresh=fresh)
     scommer, sgd, er = records
     for table in (*short_tables(scommer), method_table(records)):
         console.print(as_rich(table))
-    console.print("This is one seed: another may score some points higher or lower (`--seed 1`).", highlight=False)
+    console.print("This is one seed: another may score a few points higher or lower (`--seed 1`).", highlight=False)
     panels = [("SGD", sgd.matrix()), ("ER", er.matrix()),
               ("SCoMMER, working", scommer.matrix("working")), ("SCoMMER, long-term", scommer.matrix())]  # fmt: skip
     picture = out / "accuracy.png"

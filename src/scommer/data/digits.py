@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn, 8 × 8 pixels: real data without a download."""
+"""scikit-learn's handwritten digits, 8 × 8 pixels: real data without a download."""
 
 import numpy as np
 

@@ -75,7 +75,7 @@ def fetch(source: Source, root: Path, *, progress: Progress | None = None) -> Pa
 
 
 def _remove_leftovers(folder: Path, part: Path) -> None:
-    """Remove what nobody needs once the folder is complete, also what a killed process left."""
+    """Remove files not needed once the folder is complete, including leftovers of killed processes."""
     with suppress(OSError):
         part.unlink(missing_ok=True)
         for left in folder.parent.glob(f".{folder.name}-*"):
@@ -89,7 +89,7 @@ def md5_of(path: Path) -> str:
 
 
 def _download(source: Source, part: Path, progress: Progress) -> None:
-    """Download to `part`, from where it ends now if the server supports that."""
+    """Download to `part`, continuing from its end if the server supports that."""
     url, end = source.url, time.monotonic() + LONGEST
     response, done = _open(url, part.stat().st_size if part.exists() else 0)
     with response:
@@ -129,7 +129,7 @@ def _open(url: str, start: int) -> tuple[HTTPResponse, int]:
         return response, start
     response.close()
     if not start:
-        raise RunError(f"{url} sends another part of the file than requested: try again later")
+        raise RunError(f"{url} sends a different part of the file than requested: try again later")
     return _open(url, 0)
 
 

@@ -51,7 +51,7 @@ def from_folder(
         )
     files, labels, skipped = _labelled_files(train, classes)
     if unknown := next((path for path in _subfolders(test or train) if path.name not in classes), None):
-        raise UsageError(f"{unknown} is a class without a folder for training: add one, or remove this one")
+        raise UsageError(f"{unknown} is a class without a training folder: add one, or remove this one")
     test_files, test_labels, also_skipped = _labelled_files(test, classes) if test else ([], [], [])
     _warn_of_skipped(skipped + also_skipped)
     _warn_of_stray({folder, train, test or train})
@@ -90,7 +90,7 @@ def class_files(folder: Path | str) -> tuple[list[Path], list[str]]:
         raise UsageError(f"{folder} contains no folders: give the parent folder of the class folders")
     train, test = _split_folders(folder)
     if test:
-        raise UsageError(f"{folder} contains {train.name} and {test.name}: give the one with what is to be learned")
+        raise UsageError(f"{folder} contains {train.name} and {test.name}: give the one to learn from")
     empty = [path for path in found if not _files_below(path)[0]]
     if len(empty) == len(found):
         raise UsageError(f"{folder} contains no images: expected files with {', '.join(sorted(SUFFIXES))}")
@@ -142,11 +142,11 @@ def read_images(
 
 
 def _check_memory(images: int, size: tuple[int, int]) -> None:
-    """Refuse what cannot fit into memory, before the system ends the process."""
+    """Refuse images that cannot fit into memory, before the system kills the process."""
     needed, there = 2 * images * size[0] * size[1] * 3, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise UsageError(
-            f"{images} images of {size[0]} × {size[1]} pixels need {needed / 2**30:.0f} GiB, and this machine has "
+            f"{images} images of {size[0]} × {size[1]} pixels need {needed / 2**30:.0f} GiB, but this machine has "
             f"{there / 2**30:.0f} GiB: give a smaller size, or fewer images"
         )
 
@@ -166,7 +166,7 @@ def _read(path: Path, mode: str | None, size: tuple[int, int] | None) -> NDArray
 
 
 def as_array(image: Image.Image, mode: str | None = None) -> NDArray[np.uint8]:
-    """Return an image of Pillow as [H, W, C], grey or RGB as it is, or in this mode."""
+    """Return a Pillow image as [H, W, C], grey or RGB as it is, or in this mode."""
     mode = mode or ("L" if image.mode in GREY_MODES else "RGB")
     array = np.asarray(_convert(image, mode), np.uint8)
     return array[..., None] if mode == "L" else array
@@ -223,7 +223,7 @@ def _labelled_files(folder: Path, classes: Sequence[str]) -> tuple[list[Path], l
 
 
 def _warn_of_stray(folders: Iterable[Path]) -> None:
-    """Name images directly in these folders: they belong to no class."""
+    """Warn about images directly in these folders: they belong to no class."""
     files = (path for f in folders for path in f.iterdir() if path.is_file() and not path.name.startswith("."))
     if stray := sorted(path for path in files if path.suffix.lower() in SUFFIXES):
         message = f"skipped {_count(stray, 'image')} outside the class folders: {_first(stray)}"

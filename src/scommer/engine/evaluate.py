@@ -19,7 +19,7 @@ BATCH = 800  # images of 32 × 32 pixels in one forward pass
 
 @dataclass(frozen=True)
 class Scores:
-    """What one memory scores on all of a stream's test sets at one point of training."""
+    """One memory's scores on all of a stream's test sets at one point of training."""
 
     class_il: np.ndarray  # [T] accuracy among all classes
     task_il: np.ndarray  # [T] accuracy among the task's own classes

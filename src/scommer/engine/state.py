@@ -89,7 +89,7 @@ def _check_fits(learner: Learner, tensors: dict[str, Tensor], values: dict[str, 
 
 
 def _check_examples(learner: Learner, tensors: dict[str, Tensor], offered: int) -> None:
-    """Refuse an episodic memory of other examples than were offered."""
+    """Refuse an episodic memory that does not match the examples offered."""
     if learner.memories.episodic is None:
         return
     labels = tensors["memories/episodic/y"]

@@ -47,15 +47,15 @@ class NotLearned(UsageError, NotFittedError):  # type: ignore[misc]
 class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns one task with each `partial_fit`, and remembers the earlier ones.
 
-    It takes rows of features [N, D], images [N, H, W] or [N, H, W, C], a list of images of Pillow, or, with
-    `features`, anything that a frozen network turns into rows: a module, which receives images [N, C, H, W] with
-    values from 0 to 1, or a function, which receives a slice of what was given. Only its output is remembered.
+    It takes rows of features [N, D], images [N, H, W] or [N, H, W, C], a list of Pillow images, or, with `features`,
+    anything that a frozen network turns into rows: a module, which receives images [N, C, H, W] with values from 0 to
+    1, or a function, which receives a slice of the input. Only its output is remembered.
 
     `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; without them, classes are added
-    as they appear. Unless you choose a method, it is `slda` for rows, for which all classes are equally likely, and
-    `scommer` for images. Settings that you leave out are fitted to the first task and then stay: network, mean and
-    std, and some of the method's own. Give them if the first task is not typical. `history_` describes each task
-    learned; `settings_` are the settings in use; `remembered_` is what episodic memory holds.
+    as they appear. The default method is `slda` for rows, with equally likely classes, and `scommer` for images.
+    Settings that you leave out are chosen from the first task and then fixed: network, mean and std, and some of the
+    method's own. Pass them if the first task is not typical. `history_` describes each task learned; `settings_` are
+    the settings in use; `remembered_` is the content of episodic memory.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -87,7 +87,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_params()  # before the user has prepared any data
         choose_precision(precision, choose_device(device))
 
-    # --- as an estimator of scikit-learn
+    # --- as a scikit-learn estimator
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's parameters and, if `deep`, each of `settings` as `settings__NAME`."""
@@ -115,7 +115,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._state:
             return np.sort(self._state.classes)
         if self.classes is None:
-            raise AttributeError("classes_ is not known before something was learned")
+            raise AttributeError("classes_ is unknown until something has been learned")
         return np.sort(np.array(parse_classes(self.classes)))
 
     @property
@@ -141,7 +141,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def remembered_(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What episodic memory holds: rows [N, D] or images [N, C, H, W], and their labels. A saved file has them."""
+        """The content of episodic memory, also saved: rows [N, D] or images [N, C, H, W], and their labels."""
         state = self._learned_state()
         x, labels = forgetting.remembered(state)
         return (x[:, 0, 0] if state.form.is_row else x), labels
@@ -159,7 +159,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes = len(listed) if isinstance(classes, Integral) else listed
         if self.features is not None and not callable(self.features):
             raise UsageError(f"features is {self.features!r}: give a network or a function")
-        # Without a method, settings must be those of a usual one; which one is known with the first task.
+        # Without a method, settings must fit one of the default methods; the first task decides which.
         usual = {form: learning.usual_method(form) for form in (ROW, IMAGE)}
         method = self.method or usual[ROW if set(settings) & _own_settings(usual[ROW]) else IMAGE]
         experiment = Experiment(presets.DEFAULT, method, self.buffer, self.seed, self.variant or "", settings=settings)
@@ -196,7 +196,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def add_classes(self, classes: int | Sequence[Label]) -> Self:
         """Add classes, given by their labels, or by their number if the classes are numbered.
 
-        What was learned stays. Like all classes, new ones have probability 0 until they occur in a `partial_fit`.
+        Nothing learned is lost. Like all classes, new ones have probability 0 until they occur in a `partial_fit`.
         """
         with self._locked():
             params = self._check_unchanged(self._state)
@@ -213,11 +213,11 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def forget(self, *, classes: Sequence[Label] | None = None, where: Any = None) -> Self:
         """Forget whole classes, or the inputs of `remembered_` that the mask `where` marks.
 
-        Their remembered inputs are gone, and from a file once it is saved again. A class that is forgotten also loses
-        its row of the last layer, its mean and its counts, and has probability 0 until it is learned again. The other
-        weights, which all classes share, stay as they are: they were shaped by it too, so that it would be learned
-        again faster than something new. To remove every trace, train a new classifier. If no class is left, this one
-        is as before its first task.
+        Their remembered inputs are removed; save again to remove them from a file. A forgotten class also loses its
+        row of the last layer, its mean and its counts, and has probability 0 until it is learned again. The other
+        weights, which all classes share, do not change: the class shaped them too, so it would be relearned faster
+        than a new one. To remove every trace, train a new classifier. If no class is left, this one is as it was
+        before its first task.
         """
         if (classes is None) == (where is None):
             raise UsageError("forget takes `classes` or `where`: give one of them")
@@ -291,7 +291,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return with_new_labels(known, expected)
 
     def _show_features(self) -> None:
-        """Set what scikit-learn expects of an estimator that has learned rows."""
+        """Set the attributes that scikit-learn expects of an estimator fitted to rows."""
         form = self._learned_state().form
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -340,7 +340,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: Path | str) -> None:
         """Write everything needed to predict and to keep learning to one file, completely or not at all.
 
-        The file holds the remembered inputs (`remembered_`): treat it like the data they come from.
+        The file contains the remembered inputs (`remembered_`): protect it like the data they come from.
         """
         save_state(expand_user(path), self._learned_state())
 
@@ -349,10 +349,10 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         write_output(expand_user(path), self.to_onnx(example=example))
 
     def to_onnx(self, *, example: Any = None) -> bytes:
-        """Return an ONNX model that turns raw rows or images into probabilities, for batches of any size.
+        """Return an ONNX model that maps raw rows or images to probabilities, for batches of any size.
 
-        Images have the layout [N, C, H, W]. With a module as `features`, give one of its images as `example`; the model
-        then contains the frozen network too. The classes are in its metadata, in the order of `classes_`.
+        Images have the layout [N, C, H, W]. If `features` is a module, pass one of its images as `example`; the model
+        then contains the frozen network too. Its metadata lists the classes, in the order of `classes_`.
         """
         state = self._learned_state()
         if not isinstance(self.features, nn.Module):
@@ -372,7 +372,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Read a classifier from a file; device and precision are chosen as for a new one.
 
-        `features` are not in the file: give those that it learned with.
+        `features` are not in the file: pass those that it learned with.
         """
         where = choose_device(device)
         choose_precision(precision, where)

@@ -19,7 +19,7 @@ OPSET = 18
 
 
 class _Predictor(nn.Module):
-    """All that happens to raw inputs: features of a frozen network if there is one, normalisation, network, softmax."""
+    """From raw inputs to probabilities: a frozen network if there is one, normalisation, network, softmax."""
 
     mean: Tensor
     std: Tensor
@@ -46,7 +46,7 @@ class _Predictor(nn.Module):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what the exporter says about itself."""
+    """Silence the exporter's own messages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

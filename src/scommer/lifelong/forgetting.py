@@ -1,4 +1,4 @@
-"""Forgetting on request: remembered inputs and whole classes leave a classifier's state."""
+"""Forgetting on request: remove remembered inputs and whole classes from a classifier's state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from scommer.runs.trained import trained
 
 
 def remembered(state: ClassifierState) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return copies of the inputs that episodic memory holds, in the form in which they were learned, and labels."""
+    """Return copies of the inputs in episodic memory, in the form in which they were learned, and their labels."""
     held = _held(state)
     if not held:
         return np.zeros((0, *state.form.shape), state.form.dtype), state.classes[:0]
@@ -45,11 +45,11 @@ def forget_inputs(state: ClassifierState, which: NDArray[np.bool_]) -> Classifie
 
 
 def forget_classes(state: ClassifierState, classes: Sequence[Label], device: torch.device) -> ClassifierState | None:
-    """Return the state without what belongs to these classes alone; None if no class is left.
+    """Return the state without everything that belongs to these classes alone; None if no class is left.
 
-    Remembered inputs go, and whatever has a row for each class starts anew there: the last layer, class means, codes
-    and counts. A class that is forgotten has probability 0 until it is learned again. What inputs of several classes
-    share, the other layers and a covariance, stays.
+    Their remembered inputs are removed, and their rows are reset in every tensor with a row for each class: the last
+    layer, class means, codes and counts. A forgotten class has probability 0 until it is learned again. State that
+    several classes share, the other layers and a covariance, does not change.
     """
     gone = torch.from_numpy(encode_labels(classes, state.labels))
     if set(state.classes[state.seen].tolist()) <= set(classes):
@@ -57,7 +57,7 @@ def forget_classes(state: ClassifierState, classes: Sequence[Label], device: tor
     if held := _held(state):
         state = forget_inputs(state, np.isin(state.tensors[f"{EPISODIC}y"][:held].numpy(), gone))
     n = len(state.labels)
-    # Two of other sizes tell the axes of classes. The seed is another: what was learned started from its own.
+    # Comparing two sizes shows which axes are classes. The seed differs, so that a reset row is not the original start.
     params = {**state.params, "seed": state.params["seed"] + 1 + len(state.history)}
     fresh, wider = (fresh_memories(state, params, classes) for classes in (n, n + 1))
     network, other = fresh.working.network, wider.working.network
@@ -83,7 +83,7 @@ def forget_classes(state: ClassifierState, classes: Sequence[Label], device: tor
 
 
 def _renewed(old: Tensor, fresh: Tensor, wider: Sequence[int], lengths: Mapping[tuple[int, int], Tensor]) -> Tensor:
-    """Return a tensor whose entries of the classes that go are as in a fresh one, along each axis that grows."""
+    """Return a tensor with the forgotten classes' entries reset to a fresh one's, along each axis that grows."""
     made = old.clone()
     for axis, pair in enumerate(zip(fresh.shape, wider, strict=True)):
         if pair[0] != pair[1]:

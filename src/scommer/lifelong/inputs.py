@@ -1,4 +1,4 @@
-"""What users give to a classifier, as images [N, C, H, W]: rows of features, images, or anything through `features`."""
+"""Turn a user's inputs into images [N, C, H, W]: rows of features, images, or anything through `features`."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class InputForm:
-    """What one input looks like."""
+    """The form of one input."""
 
     dtype: str  # uint8 or float32
     shape: tuple[int, ...]  # (channels, height, width); (1, 1, D) is a row of features
@@ -41,7 +41,7 @@ class InputForm:
 
     @property
     def noun(self) -> str:
-        """What messages call inputs."""
+        """The word for inputs in messages."""
         return "rows" if self.is_row else "images"
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Inputs:
 def read_inputs(
     given: Any, layout: Layout, known: InputForm | None, features: Features | None, estimator: BaseEstimator
 ) -> Inputs:
-    """Return inputs in the form of those learned before, `known`; without it, in whatever form they have."""
+    """Return inputs in the form of those learned before, `known`; without it, in their own form."""
     fingerprint = None if features is None else _fingerprint(features)
     if known and known.features != fingerprint:
         raise UsageError(_wrong_features(known.features, fingerprint))
@@ -138,7 +138,7 @@ def _wrong_features(known: str | None, given: str | None) -> str:
         return "this classifier learned without `features`: leave them out"
     if given is None:
         return "this classifier learned from `features` of a frozen network: give them, as in load(path, features=net)"
-    return "`features` has other weights than the network that this classifier learned with: give that one"
+    return "`features` has different weights from the network that this classifier learned with: give that network"
 
 
 def _is_images(given: Any) -> bool:
@@ -146,7 +146,7 @@ def _is_images(given: Any) -> bool:
 
 
 def _stack(images: Sequence[Image.Image]) -> NDArray[np.uint8]:
-    """Return images of Pillow as an array; grey ones among colours are grey in colour."""
+    """Return Pillow images as an array; grey ones among colour ones become RGB."""
     mode = None if len({image.mode for image in images}) == 1 else "RGB"
     arrays = [as_array(image, mode) for image in images]
     if sizes := sorted({a.shape for a in arrays} - {arrays[0].shape}):
@@ -158,7 +158,7 @@ def _stack(images: Sequence[Image.Image]) -> NDArray[np.uint8]:
 
 
 def _single_precision(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Return rows as float32; warn of features whose values it cannot tell apart."""
+    """Return rows as float32; warn about features whose values it cannot tell apart."""
     with np.errstate(over="ignore"):
         single = rows.astype(np.float32)
     if not np.isfinite(single).all():

@@ -31,7 +31,7 @@ def parse_classes(given: object, fewest: int = 2) -> list[Label]:
         )
     array = np.array(plain)
     if array.dtype.kind not in "ibU" or array.tolist() != plain:
-        raise UsageError("NumPy cannot hold these classes: give smaller integers, or strings that end in no zero byte")
+        raise UsageError("NumPy cannot hold these classes: give smaller integers, or strings without a final zero byte")
     return plain
 
 
@@ -80,11 +80,11 @@ def plain_labels(labels: Any, length: int) -> list[Label]:
         if isinstance(label, float) and not np.isfinite(label):
             raise UsageError(f"label {label} is not a class (NaN or infinity): correct it")
     if any(isinstance(label, float) for label in plain):
-        check_classification_targets(np.asarray(plain, float))  # numbers such as 0.5 are no classes
+        check_classification_targets(np.asarray(plain, float))  # numbers such as 0.5 are not classes
         plain = [int(label) for label in plain]
     for label in plain:
         if not isinstance(label, int | str | bool):
-            raise UsageError(f"label {label!r} is no class: give integers or strings")
+            raise UsageError(f"label {label!r} is not a class: give integers or strings")
     return plain
 
 
@@ -100,7 +100,7 @@ def encode_labels(labels: Sequence[Label], classes: Sequence[Label]) -> NDArray[
 
 
 def _mixed(labels: Any) -> bool:
-    return len({type(label) for label in labels}) > 1  # NumPy would make strings of all
+    return len({type(label) for label in labels}) > 1  # NumPy would turn all of them into strings
 
 
 def _to_list(given: Any) -> object:

@@ -109,17 +109,17 @@ def learn_task(
     if missed := _hardly_predicted(learned, stream.data.train_images, y):
         more = "more of them, more epochs or a larger buffer" if plan.method.descends else "more of them"
         names = ", ".join(map(repr, missed))
-        watch.warn(f"the {noun} just learned of class {names} are hardly ever predicted as such: give {more}")
+        watch.warn(f"hardly any of the {noun} just learned of class {names} are predicted correctly: give {more}")
     return learned
 
 
 def usual_method(form: InputForm) -> str:
-    """Return the method for inputs of this form if none is chosen: what did best on features, and on images."""
+    """Return the default method for inputs of this form: the one that did best on features or on images."""
     return "slda" if form.is_row else "scommer"
 
 
 def _hardly_predicted(state: ClassifierState, images: Tensor, y: Tensor) -> list[Label]:
-    """Return the classes of which hardly any input is predicted right, of at most 100 inputs each."""
+    """Return the classes whose inputs are hardly ever predicted correctly, judged by at most 100 inputs each."""
     before = {c for task in state.history[:-1] for c in task["classes"]}
     found = []
     for c in y.unique().tolist():
@@ -150,7 +150,7 @@ def _masked_logits(state: ClassifierState, x: Tensor) -> Tensor:
     """Return the logits [N, C], -inf for classes that have not occurred yet."""
     logits = state.network.respond(x)
     if not bool(logits.isfinite().all()):
-        raise UsageError("this classifier answers with numbers that are not finite: load another copy")
+        raise UsageError("this classifier's outputs are not finite: load another copy")
     return logits.masked_fill(torch.from_numpy(~state.seen), -torch.inf)
 
 

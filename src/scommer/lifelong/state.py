@@ -33,10 +33,10 @@ class ClassifierState:
     """Everything learned so far. A classifier replaces it as a whole, so that a failure changes nothing."""
 
     tensors: Mapping[str, Tensor]  # the state of a learner: its memories and generators
-    weights: Mapping[str, Tensor]  # of the memory that answers: parameters and batch-norm statistics
+    weights: Mapping[str, Tensor]  # of the memory used for inference: parameters and batch-norm statistics
     network: Trained  # with these weights
     settings: Mapping[str, Any]  # resolved with the first task
-    method: str  # chosen by the user, or the usual one
+    method: str  # chosen by the user, or the default
     variant: str
     form: InputForm  # of what was learned
     labels: tuple[Label, ...]  # all classes, in the order of the network's outputs
@@ -58,7 +58,7 @@ class ClassifierState:
 
 @dataclass(frozen=True, kw_only=True)
 class _About:
-    """What a file says of a state, besides tensors."""
+    """The content of a file besides tensors."""
 
     init: dict[str, Any]  # parameters of the constructor
     names: list[str]
@@ -152,7 +152,7 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
     settings = as_learned(method, about.settings)
     presets.resolve(presets.DEFAULT, method, init["buffer"], variant, settings)
     network = trained(method, settings, about.names, shape, weights, device)
-    network.respond(torch.zeros((1, *network.image_shape), dtype=getattr(torch, dtype)))  # whatever does not fit
+    network.respond(torch.zeros((1, *network.image_shape), dtype=getattr(torch, dtype)))  # fails if it does not fit
     return ClassifierState(
         tensors=with_current_names(with_prefix("state/", tensors)),
         weights=weights,
@@ -173,7 +173,7 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
 
 @contextmanager
 def must_fit() -> Iterator[None]:
-    """Turn what a state of another form may raise into one clear error."""
+    """Turn whatever a state of another form may raise into one clear error."""
     try:
         yield
     except ScommerError:

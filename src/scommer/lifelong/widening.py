@@ -1,6 +1,6 @@
-"""Widening: what a classifier has learned, with room for more classes.
+"""Widening: make room for more classes in a classifier's state.
 
-One rule covers every tensor of state, also those that a method holds in `Memories.state` or `Memories.parts`. Each is
+One rule covers every tensor of state, also those that a method keeps in `Memories.state` or `Memories.parts`. Each is
 compared with the same tensor of a fresh learner that has all the classes. An axis that is longer there must be one of:
 
 - classes: the known ones keep their positions, the new ones follow;
@@ -8,7 +8,7 @@ compared with the same tensor of a fresh learner that has all the classes. An ax
   and anchor. Every weight so far keeps its value, at its new position in the vector.
 
 New entries start as in the fresh learner. There is one exception: a field of episodic memory whose last axis is
-classes holds the logits of each example when it was stored. A class that is new gets the example's least logit.
+classes holds the logits of each example when it was stored. A new class gets the example's lowest logit.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Balanced episodic memory: the same number of examples of each class, as far as there are that many."""
+"""Balanced episodic memory: the same number of examples of each class, as far as available."""
 
 from collections.abc import Mapping
 
@@ -44,8 +44,8 @@ def _slots(held: Tensor, held_keys: Tensor, seen: Tensor, y: Tensor, key: Tensor
     empty = (index >= seen) & (index < capacity)
     # An example's rank in its class: how many of its class have a higher key. Those of empty slots are 0.
     rank = ((labels[:, None] == labels) & (keys > keys[:, None])).sum(1)
-    worth = torch.where(empty, index - 3.0 * len(index), keys - rank)  # empty slots least, and first the first
+    worth = torch.where(empty, index - 3.0 * len(index), keys - rank)  # empty slots are worth least, in order
     kept = torch.zeros_like(empty).index_fill(0, worth.topk(capacity).indices, True)
-    least = worth[:capacity].topk(min(n, capacity), largest=False).indices  # leave first
+    least = worth[:capacity].topk(min(n, capacity), largest=False).indices  # replaced first
     place = kept[capacity:].cumsum(0) - 1
     return torch.where(kept[capacity:], least[place.clamp(min=0, max=len(least) - 1)], capacity)

@@ -19,7 +19,7 @@ STATISTICS: tuple[Statistics, ...] = get_args(Statistics)
 
 
 def fitted_decay(steps: float) -> float:
-    """Return a decay α that averages over part of a task with this many steps."""
+    """Return a decay α that averages over a fraction of a task with this many steps."""
     return round(min(0.999, max(0.9, 1 - 5 / steps)), 4)
 
 

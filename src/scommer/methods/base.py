@@ -178,7 +178,7 @@ class Method:
         return {}
 
     def plan_warnings(self, training: Training, steps: float) -> list[str]:
-        """Return what a user should know before training with these settings.
+        """Return warnings for the user before training with these settings.
 
         `steps` is the mean number of steps per task if the user has changed a preset's, else infinite.
         """
@@ -227,5 +227,5 @@ class Method:
 
 
 def concatenate(*batches: Batch) -> tuple[Tensor, Tensor]:
-    """Return the images and the labels of several batches, one after the other."""
+    """Return the images and labels of several batches, one after another."""
     return torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches])

@@ -24,7 +24,7 @@ class EWC(SGD):
     The penalty's gradient is taken at the end of the step, not at its start, which is stable for any size of λ F.
     """
 
-    penalty: float = 10.0  # λ, strength with which important weights are held
+    penalty: float = 10.0  # λ, strength of the pull on important weights
     gamma: float = 1.0  # γ, weight of earlier tasks' Fisher information
 
     label: ClassVar[str] = "oEWC"

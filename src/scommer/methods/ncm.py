@@ -18,10 +18,10 @@ MAX_SPREAD = 1e5  # of logits between class means: beyond it, float32 is too coa
 
 @dataclass(frozen=True)
 class NCM(Method):
-    """The class whose mean is nearest; no gradient, no replay, and no effect of the order or the scale of the data.
+    """Nearest class mean; no gradients, no replay, and independent of the order and scale of the data.
 
-    Features are what the network's head receives: of the network `linear`, the pixels or the row itself; of any other,
-    the units of its last stage, whose weights stay as they start. After each epoch the head is set to
+    Features are the inputs of the network's head: for the network `linear`, the pixels or the row itself; for any
+    other, the units of its last stage, whose weights never change. After each epoch the head is set to
     z_c = μ_c·x - |μ_c|² / 2, with each feature divided by its standard deviation σ within classes, up to a term that
     all classes share. The loss is the mean squared distance of a feature from the mean of its class so far.
     """

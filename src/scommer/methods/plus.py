@@ -7,7 +7,7 @@ FLOOR = 1e-4  # the least share, so that classes never seen are pushed down a li
 
 
 def class_shares(remembered: Tensor, held: Tensor, current: Tensor, y: Tensor, replay: bool) -> Tensor:
-    """Return π [C], each class's share of what a step learns from: half recalled images, half images of the task.
+    """Return π [C], each class's share of a step's training images: half recalled images, half images of the task.
 
     `remembered` are the labels of episodic memory, of which the first `held` are filled. `current` counts the labels of
     this task so far, without this batch, `y`. Before there is anything to replay, only the task counts.

@@ -25,9 +25,9 @@ class SCoMMER(Coding, Method):
 
     Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
 
-    The variant `plus` adds three things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with the share π_c of each class in
-    what is learned from; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α that
-    averages over the same part of every task, 1 - α = 1 / (r · horizon · steps of the task).
+    The variant `plus` adds three things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
+    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α that averages
+    over the same fraction of every task, 1 - α = 1 / (r · horizon · steps of the task).
     """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval: the distance from the logits of long-term memory
@@ -36,12 +36,12 @@ class SCoMMER(Coding, Method):
     r: float = 0.5  # r, probability of updating long-term memory in a step
     alpha: float = 0.999  # α, decay of long-term memory
     ramp: bool = True  # let the decay grow from 0.5 to α over the first steps
-    horizon: float = 0.0  # h, part of a task that long-term memory averages over, which sets α; 0: α as given
+    horizon: float = 0.0  # h, fraction of a task that long-term memory averages over, which sets α; 0: α as given
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
-    answer: Literal["long_term", "working"] = "long_term"  # memory that predicts
-    balance: float = 0.0  # τ, strength of the correction for each class's share of what is learned from
-    teach: float = 0.0  # λ, weight of the teacher's logits of earlier classes on task images
-    teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory now, or as the last task ended
+    answer: Literal["long_term", "working"] = "long_term"  # memory used for inference
+    balance: float = 0.0  # τ, strength of the correction for each class's share of the training images
+    teach: float = 0.0  # λ, weight of the teacher's logits for earlier classes on task images
+    teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory now, or when the last task ended
 
     label: ClassVar[str] = "SCoMMER"
     colour: ClassVar[str] = "#D55E00"

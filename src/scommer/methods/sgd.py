@@ -10,7 +10,7 @@ from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome
 
 @dataclass(frozen=True)
 class SGD(Method):
-    """Plain training on one task after the other."""
+    """Plain training on one task after another."""
 
     label: ClassVar[str] = "SGD"
     colour: ClassVar[str] = "#999999"

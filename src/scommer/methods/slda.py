@@ -15,7 +15,7 @@ MAX_FEATURES = 16_384  # whose covariance takes 2 GiB
 
 @dataclass(frozen=True)
 class SLDA(NCM):
-    """Linear discriminant analysis: class means, and one covariance Σ of all classes, equally likely.
+    """Linear discriminant analysis: class means, and one covariance Σ for all classes, which are equally likely.
 
     Like NCM, with the correlations in Σ multiplied by 1 - s instead of diag(σ²). If `shrinkage` is not given, s is the
     oracle approximating shrinkage (OAS) of Chen et al. (2010) for the standardised features. It follows from Σ and the

@@ -6,7 +6,7 @@ from typing import Literal
 
 from scommer.errors import within
 
-STEPS_PER_IMAGE = {False: 3, True: 10}  # at most, of classes that are known, or new: a few images take little time
+STEPS_PER_IMAGE = {False: 3, True: 10}  # limit for known classes, and for new ones: a few images take little time
 
 
 @dataclass(frozen=True)
@@ -18,29 +18,29 @@ class Training:
     depth: int | None = None  # blocks in each stage; none: the network's default
     stages: int | None = None  # number of stages; none: the network's default
     epochs: int = 50  # passes over each task
-    min_steps: int = 0  # least number of steps in a task, but no more than three for each of its images
+    min_steps: int = 0  # minimum number of steps per task, but at most three per image, or ten if a class is new
     lr: float = 0.1  # η, learning rate of SGD
     momentum: float = 0.0  # momentum of SGD
-    weight_decay: float = 0.0  # multiple of each weight that is added to its gradient (L2 regularisation)
+    weight_decay: float = 0.0  # multiple of each weight added to its gradient (L2 regularisation)
     batch: int = 32  # task images in each step
     replay: int = 32  # recalled images in each step
     drop_last: bool = True  # leave out the last batch of an epoch if it is not full
     fill: bool = False  # fill a batch that is not full with recalled images
     offer: Literal["every_epoch", "first_epoch", "last_epoch"] = "every_epoch"  # when memory is offered the images
-    balanced: bool = False  # memory keeps equally many images of each class, instead of a sample of all
-    pad: int = 4  # pixels by which an image is shifted at random, at most; 0: no random crop
+    balanced: bool = False  # memory keeps equal numbers of images per class, instead of a sample of all
+    pad: int = 4  # largest random shift of an image, in pixels; 0: no random crop
     flip: bool = True  # mirror half of the images, chosen at random
-    mean: tuple[float, ...] = (0.5,)  # value that is subtracted from pixels, for each channel
-    std: tuple[float, ...] = (0.5,)  # value that pixels are divided by, for each channel
+    mean: tuple[float, ...] = (0.5,)  # value subtracted from pixels, per channel
+    std: tuple[float, ...] = (0.5,)  # value that pixels are divided by, per channel
 
     def steps(self, images: int) -> int:
         """Return the steps per epoch for this many images; a partial batch is dropped unless it is the only one."""
         return max(1, images // self.batch) if self.drop_last else -(-images // self.batch)
 
     def passes(self, images: int, new: bool = True) -> int:
-        """Return the epochs of a task with this many images, with a class that is `new` or without.
+        """Return the epochs of a task with this many images; `new` says whether it has a new class.
 
-        Of a batch that is filled up, its own part counts.
+        Of a batch that is filled up, only the task's own images count.
         """
         share = min(1, images / self.batch) if self.fill else 1
         wanted = min(self.min_steps, STEPS_PER_IMAGE[new] * images)

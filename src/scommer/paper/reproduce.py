@@ -1,4 +1,4 @@
-"""Run the experiments that a table of the paper lacks; stop and resume as often as needed."""
+"""Run the experiments missing from a table of the paper; stop and resume as often as needed."""
 
 import statistics
 import time
@@ -31,7 +31,7 @@ def wanted(
 ) -> list[Wanted]:
     """Return the runs of a table, or of its part with these streams, methods and buffers.
 
-    They are in the paper's order, one seed after the other. Without data, their steps are unknown.
+    They are in the paper's order, one seed after another. Without data, their steps are unknown.
     """
     needed = sorted(tables.experiments(table, seeds), key=lambda e: e.seed)
     needed = _part(needed, "stream", streams, lambda e: str(e.stream))

@@ -1,4 +1,4 @@
-"""A table of the paper as a figure: how far our numbers are from its own."""
+"""A table of the paper as a figure: how far our numbers are from the paper's."""
 
 import math
 from collections.abc import Sequence

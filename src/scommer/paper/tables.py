@@ -23,7 +23,7 @@ TABLES = ("main", "memories", "ablation", "sensitivity", "variants", "further", 
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of a table: what the paper, or a method's authors, report, and what our runs gave."""
+    """One number in a table: as the paper or a method's authors report it, and from our runs."""
 
     row: str
     stream: str

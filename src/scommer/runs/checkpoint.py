@@ -70,7 +70,7 @@ def with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def trains_again(folder: Path) -> bool:
-    """Return whether a checkpoint says that it belongs to another training, after the one that made the record."""
+    """Return whether a checkpoint belongs to a later training than the one that made the record."""
     for path in _newest_first(folder):
         with suppress(OSError, SafetensorError, KeyError, ValueError, TypeError), safe_open(path, "pt") as f:
             if dict(json.loads(f.metadata()["values"])).get("again", True):  # early ones do not say: nothing is lost
@@ -79,7 +79,7 @@ def trains_again(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove all checkpoints, and what a killed process was writing; what others put there stays."""
+    """Remove all checkpoints and half-written files of killed processes, but no other files."""
     damaged = [path for path in folder.glob("checkpoint-*.damaged") if NAME.fullmatch(f"{path.stem}.safetensors")]
     for path in [*_newest_first(folder), *damaged, *folder.glob(".*.partial"), folder / "progress.json"]:
         if path.is_file():

@@ -86,12 +86,12 @@ class Plan:
 
     @property
     def fitted(self) -> bool:
-        """Whether the stream has no presets, so that settings that were not given are fitted to its images."""
+        """Whether the stream has no presets, so that omitted settings are fitted to its images."""
         return not (isinstance(self.experiment.stream, str) and presets.has(self.experiment.stream))
 
     @property
     def threads(self) -> int | None:
-        """How many threads of a CPU to use; None: as many as PyTorch chooses."""
+        """The number of CPU threads to use; None: as many as PyTorch chooses."""
         return usual_threads(self.training.network, self.stream.data.image_shape)
 
     @property
@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def identity(self) -> str:
-        """What tells this run from others, as JSON: experiment, settings, stream, and the classes of an own stream."""
+        """What identifies this run, as JSON: experiment, settings, stream, and the classes of your own stream."""
         classes = [] if isinstance(self.experiment.stream, str) else [self.stream.data.class_names]
         settings = {name: v for name, v in self.settings.items() if name not in ADDED or v != ADDED[name]}
         return json.dumps([self.facts, settings, self.stream.fingerprint, *classes], sort_keys=True)
@@ -133,7 +133,7 @@ class Plan:
 
 
 def usual_threads(network: str, image_shape: Sequence[int]) -> int | None:
-    """Return 1 for a small step: hardly slower, and much faster where others compute too. Else PyTorch's choice."""
+    """Return 1 for a small step: hardly slower, and much faster on a shared machine. Otherwise PyTorch's choice."""
     return 1 if network in SMALL_NETWORKS and prod(image_shape) <= SMALL_INPUT else None
 
 

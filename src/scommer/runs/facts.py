@@ -75,7 +75,7 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far an unfinished run is, in its progress.json."""
+    """The progress of an unfinished run, in its progress.json."""
 
     name: str
     steps: list[int]  # done, and in all

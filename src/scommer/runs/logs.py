@@ -26,7 +26,7 @@ def open_log(tool: str, name: str, settings: Mapping[str, Any], folder: Path | N
     except ScommerError:
         raise
     except Exception as e:  # whatever a tool raises
-        raise RunError(f"--log {tool} cannot be used ({type(e).__name__}: {e}): repair that, or leave it out") from e
+        raise RunError(f"--log {tool} cannot be used ({type(e).__name__}: {e}): fix that, or leave it out") from e
 
 
 def _import_extra(module: str, extra: str) -> Any:

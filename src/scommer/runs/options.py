@@ -14,7 +14,7 @@ from scommer.runs.progress import Watch, watch_for
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Where and how experiments are run. None of them changes what is learned, except for precision."""
+    """Where and how experiments are run. Only precision changes the result."""
 
     out: Path | str | None = None  # each run gets a folder below it; None: nothing is written
     data: Path | str | None = None  # folder of the data sets; None: $SCOMMER_DATA, then the user's cache

@@ -66,7 +66,7 @@ def preset(stream: str, method: str, buffer: int, variant: str = "official") -> 
 
 
 def usual_variant(stream: str) -> str:
-    """Return the variant that a stream is learned with if none is chosen."""
+    """Return the default variant for a stream."""
     found: str = presets()["stream"].get(_lineage(stream)[-1], {}).get("variant", "official")
     return found
 
@@ -78,7 +78,7 @@ def _method_preset(method: str) -> dict[str, Any]:
 
 
 def _cell_preset(stream: str, method: str, buffer: int) -> dict[str, Any]:
-    """Return the settings that are given for this stream and method only."""
+    """Return the settings given only for this stream and method."""
     cell = _cell(stream, method)
     nearest = sorted(_buffer_sizes(cell), key=lambda size: abs(size - buffer))[:1]
     return {k: v for k, v in cell.items() if not isinstance(v, dict)} | (cell[str(nearest[0])] if nearest else {})

@@ -12,7 +12,7 @@ from scommer.gpu.capture import EAGER_STEPS
 from scommer.runs.experiment import Plan
 
 SLOW_STEPS = EAGER_STEPS + 2  # the first ones: one without replay, the eager ones, and the capture of a graph
-COMPILES = "kernels are compiled, which takes a minute or two the first time"  # on a GPU, before the first step
+COMPILES = "compiling kernels, which takes a minute or two the first time"  # on a GPU, before the first step
 
 
 class Watch:
@@ -78,7 +78,7 @@ class Pace:
 
 
 def passed(seconds: float, since: float) -> bool:
-    """Return whether so much time has passed since then, or the clock was set back."""
+    """Return whether this much time has passed since then, or the clock was set back."""
     return not 0 <= time.monotonic() - since < seconds
 
 

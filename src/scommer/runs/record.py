@@ -51,7 +51,7 @@ class Record:
     experiment: ExperimentFacts
     settings: dict[str, Any]
     stream: StreamFacts
-    inference: str  # the memory that answers
+    inference: str  # the memory used for inference
     matrices: dict[str, dict[str, list[list[float]]]]
     untrained: dict[str, list[float]]
     scores: dict[str, dict[str, dict[str, float]]]
@@ -67,7 +67,7 @@ class Record:
         return f"Record({self.name!r}: {e.method} on {e.stream}, seed {e.seed}, {self.inference} memory)"
 
     def matrix(self, memory: str | None = None, setting: str = "class_il") -> np.ndarray:
-        """Return R[t, i] of a memory, by default the one that answers."""
+        """Return R[t, i] of a memory, by default the one used for inference."""
         return np.array(self._lookup(self.matrices, memory, setting))
 
     def accuracy(self, memory: str | None = None, setting: str = "class_il") -> float:
@@ -81,7 +81,7 @@ class Record:
 
     @property
     def step_ms(self) -> float:
-        """The time of one learner's step: runs side by side share the time."""
+        """The time of one learner's step: runs side by side share it."""
         return 1000 * self.times.seconds / self.times.steps / (self.times.together or 1)
 
     def save(self, folder: Path) -> None:
@@ -143,7 +143,7 @@ def _read(path: Path) -> Any:
 
 
 def load_progress(folder: Path) -> Progress:
-    """Read how far an unfinished run is."""
+    """Read the progress of an unfinished run."""
     path = folder / "progress.json"
     try:
         progress = from_json(Progress, _read(path))
@@ -156,7 +156,7 @@ def load_progress(folder: Path) -> Progress:
 
 
 def load_all(folders: Sequence[Path]) -> dict[Path, Record]:
-    """Load the records in folders. A damaged one among several is named in a warning and skipped."""
+    """Load the records in folders. A damaged one among several is skipped with a warning."""
     found: dict[Path, Record] = {}
     for folder in folders:
         try:

@@ -27,7 +27,7 @@ from scommer.runs.recording import final_weights, record_of
 
 @dataclass
 class _Earlier:
-    """What a checkpoint says of the time before it."""
+    """A checkpoint's account of the run before it."""
 
     started: str
     seconds: float
@@ -94,7 +94,7 @@ class Run:
                 self._lose_log(e)
 
     def begin(self) -> None:
-        """Show the progress; when starting over, remove what an earlier run left, unless the disk is full."""
+        """Show the progress; when starting over, remove an earlier run's files, unless the disk is full."""
         self.show_progress()
         if self.folder and self.options.fresh:
             try:
@@ -129,7 +129,7 @@ class Run:
             self._lose_log(e)
 
     def _lose_log(self, error: Exception) -> None:
-        """Continue without a log: what is learned does not depend on it."""
+        """Continue without a log: the result does not depend on it."""
         self.log = None
         why = f"{self.options.log} failed ({type(error).__name__}: {error})"
         self.watch.warn(f"{self.plan.name}: its curves are incomplete, {why}")
@@ -140,7 +140,7 @@ class Run:
         return steps - done
 
     def history(self) -> dict[str, Any]:
-        """Return when the run was started, how long it has taken, by which code and on which device."""
+        """Return when the run was started, how long it has taken, and its code and device."""
         seconds = self.earlier["seconds"] + max(0.0, time.monotonic() - self.resumed_at)
         return {**self.earlier, **self._device(), "seconds": seconds}
 
@@ -159,7 +159,7 @@ class Run:
         self.show_progress()
 
     def show_progress(self) -> None:
-        """Write what `scommer show` shows of an unfinished run."""
+        """Write what `scommer show` prints for an unfinished run."""
         self.shown_at = time.monotonic()
         if self.folder:
             learner = self.learner

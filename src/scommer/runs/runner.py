@@ -173,7 +173,7 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch, end: float) -> No
 
 
 def _advance(moments: Iterator[Moment], stops: list[int]) -> Moment | None:
-    """Go on to the next moment. If a method stops in between, its learner is not consistent, and must not be saved."""
+    """Continue to the next moment. If a method stops in between, its learner is inconsistent and must not be saved."""
     try:
         return next(moments, None)
     except (BrokenPipeError, SystemExit) as e:  # a method of a plugin may print
@@ -185,7 +185,7 @@ def _advance(moments: Iterator[Moment], stops: list[int]) -> Moment | None:
 
 
 def _warn(watch: Watch, message: str) -> None:
-    """Show a warning if anybody reads it: what follows saves runs."""
+    """Show a warning if anybody reads it; a closed output must not prevent saving runs."""
     with suppress(BrokenPipeError, SystemExit):
         watch.warn(message)
 

@@ -1,4 +1,4 @@
-"""Class-IL: the classes are split into tasks, which are learned one after the other."""
+"""Class-IL: the classes are split into tasks, which are learned one after another."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""GCIL (Mi et al., 2020): each task draws how many classes it has, which, and how many images of each."""
+"""GCIL (Mi et al., 2020): each task draws how many classes it has, which ones, and how many images of each."""
 
 from typing import Literal
 

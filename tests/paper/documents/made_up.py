@@ -25,7 +25,7 @@ def record(
     fingerprint: str = "f",
     **settings: Any,
 ) -> Record:
-    """Two tasks; working memory scores 10 points less than the memory that answers, Task-IL 20 points more."""
+    """Two tasks; working memory scores 10 points less than the one used for inference, Task-IL 20 points more."""
     resolved = as_dict(*presets.resolve(stream, method, buffer or 0, "official", settings))
     experiment = replace(EXPERIMENT, stream=stream, method=method, buffer=buffer, seed=seed)
     memory = "long_term" if method == "scommer" else "working"

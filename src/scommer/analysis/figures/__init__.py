@@ -35,7 +35,7 @@ FIGURES: dict[str, FigureKind] = {  # in the order of a report, where figures of
     "scores": FigureKind(scores.figure, "Accuracy at the end", any_number=True),
     "tasks": FigureKind(tasks.figure, "Accuracy on each task after each task", tasks.check),
     "history": FigureKind(history.figure, "Training loss and accuracy over time", history.check),
-    "recency": FigureKind(recency.figure, "How likely each task is predicted at the end", recency.check),
+    "recency": FigureKind(recency.figure, "How likely each task is to be predicted at the end", recency.check),
     "stability": FigureKind(
         stability.figure, "Accuracy on each task when it was learned, and at the end", stability.check
     ),

@@ -53,7 +53,7 @@ def figure(groups: Sequence[Group]) -> Figure:
         axes = left.subplot_mosaic([["A"], ["P"]]) | right.subplot_mosaic([["S"], ["r"]], height_ratios=(3, 2))
     filters = f"{len(units)} filters, by class of highest $P_s$"
     _heatmap(axes["A"], counts[:, units], "activation count, test set", "share of class maximum", names, many)
-    _heatmap(axes["P"], p_s[:, units], "learned $P_s$", "probability to be kept", names, many)
+    _heatmap(axes["P"], p_s[:, units], "learned $P_s$", "probability of being kept", names, many)
     axes["P"].set_xlabel(filters)
     if many:
         axes["A"].set_xlabel(filters)

@@ -9,7 +9,7 @@ from scommer.analysis.groups import Group
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """Draw R[t, i] of the memory that answers, the mean over seeds, in rows of at most three."""
+    """Draw R[t, i] of the memory used for inference, the mean over seeds, in rows of at most three."""
     panels = []
     for group in groups:
         n = len(group.records)

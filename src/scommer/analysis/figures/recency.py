@@ -1,4 +1,4 @@
-"""How likely each task is predicted at the end, as in Figure 5: the bias towards recent tasks."""
+"""How likely each task is to be predicted at the end, as in Figure 5: the bias towards recent tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def check(group: Group) -> None:
 def figure(groups: Sequence[Group]) -> Figure:
     """Draw the mean softmax of each task's classes over all test images, and a line for even probabilities.
 
-    If classes come back (as in GCIL), a class belongs to the task in which it was last seen. The bar is then the mean
+    If classes recur (as in GCIL), a class belongs to the task in which it was last seen. The bar is then the mean
     over these classes, since their number, written above, differs from task to task.
     """
     stream = groups[0].records[0].stream

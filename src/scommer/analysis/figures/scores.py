@@ -18,7 +18,7 @@ MARKERS = {"working": "s", "plastic": "^", "stable": "D"}  # of memories; any ot
 
 
 def figure(groups: Sequence[Group]) -> Figure:
-    """Draw the mean of R[T, i] over tasks for each memory, filled if it answers; bars are one deviation over seeds."""
+    """Draw each memory's mean of R[T, i], filled if used for inference; bars are one deviation over seeds."""
     scored = [s for s in SETTINGS if any(s in g.records[0].scores[g.inference] for g in groups)]
     labels = [textwrap.fill(g.label, LINE) for g in groups]
     heights = np.array([max(1, 0.7 * (1 + label.count("\n"))) for label in labels])
@@ -47,7 +47,7 @@ def figure(groups: Sequence[Group]) -> Figure:
     axes[0].set_ylim(heights.sum(), 0)
     several_memories = any(len(g.memories) > 1 for g in groups)
     title = "; ".join(
-        filter(None, ("filled: the one that answers" if several_memories else "", style.seeds_note(groups)))
+        filter(None, ("filled: used for inference" if several_memories else "", style.seeds_note(groups)))
     )
     style.legend(made, list(handles.values()), title or None)
     return made

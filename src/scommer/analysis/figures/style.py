@@ -111,8 +111,8 @@ def legend_lines(groups: Sequence[Group]) -> list[Line2D]:
     for group in several:
         for memory, line_style in memory_lines(group):
             named.setdefault(f"{memory.replace('_', '-')} memory", line_style)
-    if len(several) < len(groups) and several:  # the other groups answer with a memory that is dashed for these
-        named = {"memory that answers": ANSWERS} | {k: v for k, v in named.items() if v != ANSWERS}
+    if len(several) < len(groups) and several:  # the other groups use a memory for inference that is dashed for these
+        named = {"memory used for inference": ANSWERS} | {k: v for k, v in named.items() if v != ANSWERS}
     return lines + [Line2D([], [], label=name, linestyle=ls, color="0.4") for name, ls in named.items()]
 
 

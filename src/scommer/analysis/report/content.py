@@ -110,7 +110,7 @@ def _matrix(group: Group) -> Table:
 
 
 def _summary_table(names: Sequence[str], groups_by_stream: Sequence[Sequence[Group]]) -> Table:
-    """Return a row for each stream and group, with the scores of the memory that answers."""
+    """Return a row for each stream and group, with the scores of the memory used for inference."""
     rows = []
     for name, groups in zip(names, groups_by_stream, strict=True):
         for g in groups:
@@ -122,7 +122,7 @@ def _summary_table(names: Sequence[str], groups_by_stream: Sequence[Sequence[Gro
             rows.append(row(g.label, stream, *ends, lost, *counts, g.inference))
     numbers = number_columns(*SETTINGS.values(), "forgetting", "buffer", "epochs", "seeds")
     columns = (*text_columns("method", "stream"), *numbers, *text_columns("memory"))
-    return Table("At the end, the memory that answers (%)", columns, tuple(rows)).without_empty()
+    return Table("At the end, the memory used for inference (%)", columns, tuple(rows)).without_empty()
 
 
 def _run_table(groups: Sequence[Group]) -> Table:
@@ -134,4 +134,4 @@ def _run_table(groups: Sequence[Group]) -> Table:
             lost = number(of_memory.get("class_il", {}).get("forgetting"))
             rows.append(row(r.name, g.label, number(r.experiment.seed, "d"), *ends, lost))
     columns = (*text_columns("run", "method"), *number_columns("seed", *SETTINGS.values(), "forgetting"))
-    return Table("Each run, the memory that answers (%)", columns, tuple(rows)).without_empty()
+    return Table("Each run, the memory used for inference (%)", columns, tuple(rows)).without_empty()

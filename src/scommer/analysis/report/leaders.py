@@ -12,7 +12,7 @@ from scommer.analysis.table import spread
 
 
 class Terms(NamedTuple):
-    """What sets of runs must share to be compared."""
+    """The terms that sets of runs must share to be compared."""
 
     buffer: int | None
     epochs: int | None

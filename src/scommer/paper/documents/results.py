@@ -17,7 +17,7 @@ those, not this file.*
 
 TABLES = """## The paper's tables
 
-Accuracy in percent when all tasks are learned: the mean over tasks, or over the nested test sets of GCIL. Ours is the
+Accuracy in percent after the last task: the mean over tasks, or over the nested test sets of GCIL. Ours is the
 mean ± standard deviation (of a sample) over seeds. A star marks a mean that differs from the published one by more than
 two of its standard deviations (where the paper gives one) and, with several seeds, by more than two of our own. Only
 numbers with runs are shown: `scommer table main` shows all, and `scommer reproduce main` runs what is missing.
@@ -32,8 +32,8 @@ memory has the first two.
 
 RUNS = """## Every run
 
-Scores are those of the memory that answers. The time of a step is for one learner: the time of the run divided by its
-steps and by the number of runs side by side. A record without that number counts as a run alone.
+Scores are for the memory used for inference. The time of a step is for one learner: the run's time divided by its steps
+and by the number of runs side by side. A record without that number counts as a single run.
 """
 
 
@@ -83,7 +83,7 @@ def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> Cel
 
 
 def _own_choice(record: Record, memory: str) -> str:
-    """Return the statistics that a memory answers with: the first without a separate score."""
+    """Return the statistics that a memory uses for inference: the first without a separate score."""
     return next(choice for choice in STATISTICS if f"{memory}/{choice}" not in record.scores)
 
 

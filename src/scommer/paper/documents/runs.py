@@ -21,7 +21,7 @@ LAST_EPOCHS = 5  # of a task, over which a document averages a loss
 class Runs:
     """Runs in the order of their seeds.
 
-    `memory` is the memory that is scored (None: the one that answers), `setting` is class_il or task_il. Only this
+    `memory` is the memory to score (None: the one used for inference), `setting` is class_il or task_il. Only this
     class reads records.
     """
 
@@ -198,7 +198,7 @@ class Runs:
 
     @property
     def last_task_share(self) -> float:
-        """Share of all correct answers at the end that is in classes of the last task, in percent."""
+        """Share of all correct answers at the end that are in classes of the last task, in percent."""
         last, others = self._by_last_task()
         return float(100 * last.sum() / (last.sum() + others.sum()))
 
@@ -209,7 +209,7 @@ class Runs:
 
     @property
     def recency(self) -> list[float]:
-        """How much more likely each run predicts a class of the last task than an earlier one."""
+        """How much more likely each run is to predict a class of the last task than an earlier one."""
         return [recency_bias(run.array("class_probability"), run.tasks) for run in self.each]
 
     @property

@@ -1,4 +1,4 @@
-"""The functions of templates: runs, numbers of the paper, differences, tables, timings, and claims."""
+"""The functions for templates: runs, the paper's numbers, differences, tables, timings, and claims."""
 
 import json
 import math
@@ -160,13 +160,13 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 
 def claim(statement: str, holds: object) -> None:
-    """Stop rendering if what the next sentence says does not hold."""
+    """Stop rendering if the records contradict the next sentence."""
     if not holds:
         raise UsageError(f"the records do not show that {statement}: correct the sentence and its claim")
 
 
 def chance_of_star(runs: int) -> float:
-    """Return how likely a run is more than two standard deviations from the mean, both estimated from `runs` others.
+    """Return the chance that a run is over two standard deviations from the mean, both estimated from `runs` others.
 
     |x - mean| > 2 s with x, mean and s of one normal distribution: |t| > 2 / √(1 + 1/n), n - 1 degrees of freedom.
     """
