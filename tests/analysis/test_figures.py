@@ -385,7 +385,7 @@ def test_the_help_lists_every_figure(capsys, monkeypatch, call):
     assert call("figure", "--help") == 0
     shown = capsys.readouterr().out
     for name, kind in FIGURES.items():
-        assert re.search(rf"{name}: {re.escape(kind.title)}"[:60], shown, re.IGNORECASE), name
+        assert f"{name}: {kind.title}"[:60].lower() in shown.lower(), name
     assert "{figures}" not in shown
 
 

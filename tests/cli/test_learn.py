@@ -113,7 +113,7 @@ def test_wrong_arguments(months: Path, tmp_path: Path, capsys: Capture) -> None:
         ([tmp_path / "new", january, "--method", "scomer"], "did you mean 'scommer'"),
         ([tmp_path / "new", january, "--set", "lrr=1"], "did you mean 'lr'"),
         ([tmp_path / "note.txt", january], "not a classifier"),
-        ([tmp_path / "floats", january], "let it learn more in Python"),
+        ([tmp_path / "floats", january], "continue its training in Python"),
     ):
         code, _, err = call(capsys, "learn", *map(str, words))
         assert (code, err.count("\n")) == (2, 1), err
