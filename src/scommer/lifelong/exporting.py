@@ -72,13 +72,13 @@ def to_onnx(state: ClassifierState, features: nn.Module | None = None, example: 
         example = example.float() / 255  # what the frozen network receives
     with _quiet(), torch.no_grad():
         module = copy.deepcopy(_Predictor(state, features)).cpu()
+        with suppress(NotImplementedError):  # of torch.export, whose modules have one mode
+            module.eval()
         try:
             module(example)
         except RuntimeError as e:
             reason = str(e).splitlines()[0]
             raise UsageError(f"`features` does not take an image like `example` ({reason}): give one that fits") from e
-        with suppress(NotImplementedError):  # of torch.export, whose modules have one mode
-            module.eval()
         try:
             made = torch.onnx.export(
                 module, (example.expand(2, *example.shape[1:]).contiguous(),), dynamo=True, opset_version=OPSET,
