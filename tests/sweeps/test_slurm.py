@@ -23,16 +23,21 @@ from scommer.sweeps.on_slurm import Slurm  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # submitit's own
 OPTIONS: dict[str, Any] = {"device": "cpu", "weights": True}
-LIMIT = 12.0  # seconds of a job
-SLOW = """
+PLUGIN = """
+import pathlib
 import time
 from scommer.engine.learner import Learner
 
-def slow(learner, step=Learner._next_step):
-    time.sleep(0.03)
-    step(learner)
+clock = time.monotonic
 
-Learner._next_step = slow
+def step_then_jump(learner, step=Learner._next_step):
+    step(learner)
+    marker = pathlib.Path("{folder}", f"{{learner.method.label}}-{{learner.seed}}")
+    if learner.steps[0] == 60 and not marker.exists():
+        marker.touch()
+        time.monotonic = lambda: clock() + 3600
+
+Learner._next_step = step_then_jump
 """
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch")
 CONF = """
@@ -62,17 +67,18 @@ PartitionName=short Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the runs of jobs take 13 s or more, longer than LIMIT."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    monkeypatch.setitem(plugins.LOADED, str(tmp_path / "slow.py"), None)
+def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time of each job be up after 60 steps, once: its clock jumps ahead by an hour."""
+    (tmp_path / "markers").mkdir()
+    (tmp_path / "jump.py").write_text(PLUGIN.format(folder=tmp_path / "markers"))
+    monkeypatch.setitem(plugins.LOADED, str(tmp_path / "jump.py"), None)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("slow")
+@pytest.mark.usefixtures("limited")
 def test_jobs_go_back_into_the_queue_when_their_time_is_up(tmp_path: Path) -> None:
-    wanted = experiments(("er",), seeds=2, epochs=10)
-    place = Slurm(cluster="local", gpus=0, hours=1 / 60, margin=1 - LIMIT / 60)
+    wanted = experiments(("er",), seeds=2, epochs=4)
+    place = Slurm(cluster="local", gpus=0, hours=1 / 6)
     found = list(sweep(wanted, place, out=tmp_path / "slurm", **OPTIONS))
     assert len(found) == 2
     for log in (tmp_path / "slurm" / "slurm").glob("*_log.err"):
@@ -145,20 +151,29 @@ def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         yield folder
     finally:
         done.set()
+        subprocess.run(["scancel", "--user", "root"], timeout=60)
+        for _ in range(100):  # until the last job has left, so that no process of it stays
+            if not subprocess.run(["squeue", "-h"], capture_output=True, text=True, timeout=60).stdout.strip():
+                break
+            time.sleep(0.2)
         if hurry.is_alive():
             hurry.join()
         for process in reversed(processes):
             process.terminate()
         for process in processes:
-            process.wait(timeout=40)
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:  # slurmd may wait for its jobs
+                process.kill()
+                process.wait()
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("slow", "slurm")
+@pytest.mark.usefixtures("limited", "slurm")
 def test_a_real_cluster(tmp_path: Path) -> None:
     """An array of jobs, which are requeued at their limit and continue."""
-    wanted = experiments(("er", "sgd"), seeds=1, epochs=10)
-    place = Slurm(partition="short", gpus=0, hours=1 / 60, margin=1 - LIMIT / 60)
+    wanted = experiments(("er", "sgd"), seeds=1, epochs=4)
+    place = Slurm(partition="short", gpus=0, hours=1 / 6)
     found = list(sweep(wanted, place, out=tmp_path / "slurm", **OPTIONS))
     assert len(found) == 2
     logs = "".join(path.read_text() for path in (tmp_path / "slurm" / "slurm").glob("*_log.*"))

@@ -419,7 +419,7 @@ def test_a_sweep_that_is_stopped_or_killed_continues(tmp_path: Path, number: sig
         time.sleep(0.1)
     assert len({path.parent for path in tmp_path.rglob("checkpoint-*")}) == 2
     again = start(tmp_path / "swept")
-    output, _ = again.communicate(timeout=120)
+    output, _ = again.communicate(timeout=300)
     assert again.returncode == 0, output
     settings = {"network": "mlp", "width": 8, "epochs": 15, "batch": 4}
     run_together(
@@ -435,7 +435,7 @@ def test_a_process_that_is_killed_fails_its_runs_only(tmp_path: Path) -> None:
         time.sleep(0.05)
     (worker,) = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     os.kill(int(worker), signal.SIGKILL)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "its process was ended by SIGKILL, perhaps because memory is exhausted" in output
     assert len(list(tmp_path.rglob("record.json"))) == 2
