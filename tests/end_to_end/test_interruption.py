@@ -180,7 +180,8 @@ def test_a_signal_at_the_worst_moment(
 def test_a_run_whose_output_is_closed_is_saved(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout
-    process.stdout.readline()
+    while "running" not in process.stdout.readline():  # warnings come first, before anything is trained
+        pass
     process.stdout.close()
     process.wait(timeout=200)
     assert process.returncode
