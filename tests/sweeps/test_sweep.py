@@ -260,6 +260,7 @@ def test_validation_does_not_depend_on_the_test_images(tmp_path: Path, monkeypat
         (["s-digits", "--partition", "gpu"], "--partition is for --on slurm, not for local"),
         (["s-digits", "--processes", "0"], "processes = 0 is invalid"),
         (["s-digits", "--trials", "3"], "give --search optuna and --trials together"),
+        (["s-digits", "--trials", "3", "--search", "optuna", "--dry-run"], "--dry-run is for a grid"),
         (["nowhere.toml"], "cannot read nowhere.toml"),
         (["s-digits", "one.toml"], "give one TOML file"),
     ],

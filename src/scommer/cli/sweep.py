@@ -166,6 +166,8 @@ def sweep(
         raise UsageError("--final chooses by validation accuracy: give --validation, for example 0.1")
     if (search is None) != (trials is None):
         raise UsageError("give --search optuna and --trials together")
+    if search is not None and dry_run:
+        raise UsageError("--dry-run is for a grid: a search chooses its runs while it goes on")
     options = {"data": data, "precision": precision, "weights": save_weights, "together": together}
     chosen_place = {"processes": processes, "address": address, "gpus": gpus, "partition": partition, "hours": hours}
 
