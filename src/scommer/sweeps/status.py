@@ -78,7 +78,6 @@ class _Run:
         self.progress: Progress | None = None
         self.first: tuple[float, int] | None = None  # when it was first seen running, and its steps then
         self.speed = 0.0  # steps per second
-        self.look_again = False
 
     def _time_written(self) -> float:
         with suppress(OSError):
