@@ -7,19 +7,20 @@ folder is copied before each change of a file, and each copy is resumed.
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from disk import Disk, Event
-from tiny import Result, assert_same, experiment, result
+from tiny import Result, assert_same, experiment, result, stream
 
 from scommer import provenance
 from scommer.engine.learner import Learner
 from scommer.errors import RunError, UsageError
-from scommer.methods import METHODS
+from scommer.methods import METHODS, Batch, TaskImages
 from scommer.runs import checkpoint
 from scommer.runs.experiment import Experiment
 from scommer.runs.runner import Interrupted, run, run_together
@@ -305,3 +306,38 @@ def test_an_evaluation_that_is_abandoned_is_repeated(
     assert values["ended"] == (task > 0)
     assert sum(values["scores"].values()) == bool(task) + len(whole(method)[0].matrices) * max(0, task - 1)
     assert_resumed(tmp_path, method, whole(method))
+
+
+@pytest.mark.parametrize("task", [0, 1])
+@pytest.mark.parametrize("last", [1, 4])
+def test_a_pass_over_the_images_at_the_end_of_a_task_is_abandoned_and_repeated(
+    tmp_path: Path, last: int, task: int
+) -> None:
+    """EWC's Fisher information: by a signal before one of six batches, of which it must not begin another."""
+    one = experiment("ewc")
+    one = replace(one, settings={**one.settings, "gamma": 0.5, "momentum": 0.9})
+    begun: list[int] = []
+    draw = TaskImages.batches
+
+    def batches(images: TaskImages, size: int) -> Iterator[Batch]:
+        own = stream().tasks[task].train.tolist() == images.index.tolist()
+        for batch in draw(images, 5):
+            begun.append(own)
+            if own and sum(begun) == last:
+                term()
+            yield batch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaskImages, "batches", lambda images, _: draw(images, 5))
+        run(one, out=tmp_path / "whole", **OPTIONS)
+        patch.setattr(TaskImages, "batches", batches)
+        with pytest.raises(Interrupted, match=f"stopped at task {task + 1}, epoch 2: .* the same command to resume"):
+            run(one, out=tmp_path / "stopped", **OPTIONS)
+        assert len(begun) == 6 * task + last
+        (folder,) = (tmp_path / "stopped").iterdir()
+        _, values = checkpoint.load(folder, print) or ({}, {})
+        assert (values["task"], values["epoch"], values["ended"]) == (task, 2, False)
+        patch.setattr(TaskImages, "batches", lambda images, _: draw(images, 5))
+        run(one, out=tmp_path / "stopped", **OPTIONS)
+    (expected,) = results(tmp_path / "whole").values()
+    assert_same(result(folder), expected)

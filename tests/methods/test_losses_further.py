@@ -1,6 +1,7 @@
 """ER-ACE, online EWC, LwF and A-GEM against their formulas, from separate passes of copied networks."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -107,6 +108,29 @@ def test_ewc_holds_its_weights_and_adds_up_fisher_information():
     expected = 0.5 * 2.0 + fisher(memories.working, task_images())
     torch.testing.assert_close(memories.state["fisher"], expected)
     assert torch.equal(memories.state["anchor"], memories.working.weights.theta)
+
+
+@pytest.mark.parametrize("last", [1, 3])
+def test_ewc_is_unchanged_if_it_is_stopped_while_it_looks_at_a_task(last):
+    method, calls = EWC(gamma=0.5), []
+    memories = memories_of(method)
+    memories.state["fisher"].fill_(2.0)
+    memories.working.backward(method.loss(memories, TASK, ()).loss)
+    gradient = memories.working.gradient.clone()
+    before = {name: t.clone() for name, t in memories.tensors().items()}
+
+    def check():
+        calls.append(None)
+        if len(calls) == last:
+            raise TimeoutError
+
+    images = task_images()
+    with pytest.raises(TimeoutError):
+        method.after_task(memories, replace(images, check=check, index=images.index.repeat(9)))  # three batches
+    for name, t in memories.tensors().items():
+        assert torch.equal(t, before[name]), name
+    assert torch.equal(memories.working.gradient, gradient)
+    assert all(m.training for m in memories.working.network.modules())
 
 
 # --- LwF

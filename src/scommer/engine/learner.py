@@ -28,7 +28,8 @@ class Learner:
     """A method learning a stream. `learn` yields after every step, epoch and task.
 
     At each yield the learner is consistent: training resumes from its state (engine/state.py) bit for bit. So it is
-    while memories are evaluated, which calls `check` again and again: an error that `check` raises abandons it.
+    whenever `check` is called, while memories are evaluated or a method looks at a task's images once more: an error
+    that `check` raises abandons that.
     """
 
     def __init__(
@@ -186,7 +187,8 @@ class Learner:
 
     def _task_images(self) -> TaskImages:
         generator = randomness.generator(self.seed, f"after_task/{self.earlier + self.task}")
-        return TaskImages(self.images, self.labels, self.phases[self.task], self.augment.normalise, generator)
+        index, normalise = self.phases[self.task], self.augment.normalise
+        return TaskImages(self.images, self.labels, index, normalise, generator, self.check)
 
     def step(self, index: Tensor, replay: int, offer: bool) -> None:
         """Take one step of Algorithm 1: a function of tensors, with no host read and no branch on data."""

@@ -42,13 +42,18 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskImages:
-    """The images of the task just learned, for another pass over them."""
+    """The images of the task just learned, for another pass over them.
+
+    A long pass calls `check` again and again. It may raise an error, so that a run can be stopped: a method that calls
+    it changes its state only afterwards, because `after_task` is then repeated when the run is resumed.
+    """
 
     images: Tensor  # raw, of all tasks
     labels: Tensor
     index: Tensor  # those of this task
     normalise: Callable[[Tensor], Tensor]
     generator: torch.Generator  # for random draws at the end of this task
+    check: Callable[[], None] = lambda: None
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all of them once: shuffled and normalised, not augmented."""

@@ -44,7 +44,8 @@ class EWC(SGD):
         g.copy_(_penalised(g, theta, memories.state["anchor"], memories.state["fisher"], self.penalty, lr))
 
     def after_task(self, memories: Memories, images: TaskImages) -> None:
-        memories.state["fisher"].mul_(self.gamma).add_(fisher(memories.working, images))
+        found = fisher(memories.working, images)  # before anything changes, because it may be abandoned
+        memories.state["fisher"].mul_(self.gamma).add_(found)
         memories.state["anchor"].copy_(memories.working.weights.theta)
 
 
@@ -62,9 +63,12 @@ def fisher(working: WorkingMemory, images: TaskImages, batch: int = BATCH) -> Te
     """
     total = torch.zeros_like(working.weights.theta)
     working.network.eval()  # with batch statistics, the gradients of images would depend on each other
-    for x, y, *_ in images.batches(batch):
-        sign = 2.0 * torch.randint(2, y.shape, generator=images.generator) - 1
-        log_p = -cross_entropy(working(x).logits, y, reduction="none")
-        total.add_(working.gradient_of((sign.to(log_p) * log_p).sum()).square_())
-    working.network.train()
+    try:
+        for x, y, *_ in images.batches(batch):
+            images.check()
+            sign = 2.0 * torch.randint(2, y.shape, generator=images.generator) - 1
+            log_p = -cross_entropy(working(x).logits, y, reduction="none")
+            total.add_(working.gradient_of((sign.to(log_p) * log_p).sum()).square_())
+    finally:
+        working.network.train()
     return total / len(images.index)

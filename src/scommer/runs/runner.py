@@ -130,7 +130,7 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch, end: float) -> No
         with interruptible() as stops:
 
             def check() -> None:
-                """Abandon an evaluation if there is a reason to stop; it is repeated when the run is resumed."""
+                """Abandon the end of a task if there is a reason to stop; it is repeated when the run is resumed."""
                 if stops or time.monotonic() >= end:
                     raise _Abandoned
 
@@ -201,7 +201,7 @@ def _save(run: Run, watch: Watch) -> bool:
 
 
 class _Abandoned(Exception):
-    """An evaluation was not finished. The learner is as it was before."""
+    """The end of a task, or an evaluation, was not finished. The learner is as it was before."""
 
 
 class Failed(RunError):
