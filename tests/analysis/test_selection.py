@@ -115,6 +115,17 @@ def test_without_a_preset_the_given_settings_are_the_changes(make: Make, tmp_pat
     assert changes(slow) == "lr=0.01"
 
 
+def test_runs_of_an_earlier_preset_have_it_too(make: Make, tmp_path: Path) -> None:
+    given: dict[str, dict[str, Any]] = {"today": {}, "earlier": {"warmup": 30}, "changed": {"warmup": 30, "r": 0.3}}
+    for name, settings in given.items():
+        record = make("scommer", stream="s-cifar10", buffer=200)
+        record.settings = presets.settings("s-cifar10", "scommer", 200, overrides=settings)
+        save(record, tmp_path / name)
+    assert sorted(changes(r) for r in load_records(f"{tmp_path}@preset")) == ["", "warmup=30"]
+    (earlier,) = load_records(f"{tmp_path}@preset@warmup=30")
+    assert changes(earlier) == "warmup=30"
+
+
 def test_settings_that_a_record_lacks_count_with_their_default(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

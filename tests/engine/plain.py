@@ -346,7 +346,7 @@ class CLSER(Plain):
         z, fired = self.net(torch.cat([x, images]))
         plastic, stable = (a.net(images)[0].detach() for a in self.slow.values())
         p, s = (torch.softmax(v, 1)[range(len(labels)), labels] for v in (plastic, stable))
-        target = torch.where((p > s)[:, None], plastic, stable)
+        target = torch.where((p >= s)[:, None], plastic, stable)
         return ce(z, torch.cat([y, labels])) + self.s["reg"] * mse(z_m, target), z[: len(y)], fired
 
     def after_step(self) -> None:
@@ -441,7 +441,7 @@ class SCoMMER(Plain):
         rows = []
         for c in y.tolist():
             p = self.p_s[-1][c].astype(np.float32)
-            rows.append((u <= p).astype(float) if p.sum() > 0 else heterogeneous)
+            rows.append((u < p).astype(float) if p.sum() > 0 else heterogeneous)
         return torch.from_numpy(np.stack(rows))
 
     def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:

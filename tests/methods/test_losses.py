@@ -23,7 +23,7 @@ from by_hand import (
 )
 
 from scommer.methods import METHODS, Outcome
-from scommer.methods.cls_er import CLSER
+from scommer.methods.cls_er import CLSER, _consistent
 from scommer.methods.derpp import DERpp
 from scommer.methods.er import ER
 from scommer.methods.joint import Joint
@@ -127,6 +127,14 @@ def test_cls_er_follows_the_memory_that_knows_the_true_class_better():
     assert 0 < sum(choices) < 5  # both kinds occur
     same(outcome.logits, z[:7])
     twin.check(memories, outcome, ce(z, torch.cat([TASK.y, FIRST.y])) + 0.4 * mse(z_m, torch.stack(target)))
+
+
+def test_cls_er_follows_the_plastic_memory_where_both_are_equally_sure():
+    """As published: here the logits of the stable memory are larger by 1, which does not change its probabilities."""
+    y, z = torch.tensor([0, 1]), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    plastic = torch.tensor([[1.0, 2.0, 3.0], [4.0, 0.0, 2.0]])
+    loss = _consistent(z, torch.cat([y, y]), [plastic, plastic + 1], 2, 0.5)
+    same(loss, ce(z[2:], y) + 0.5 * mse(z[:2], plastic))
 
 
 def test_cls_er_memories_that_are_still_equal_agree():

@@ -11,6 +11,7 @@ from scommer.errors import UsageError
 from scommer.nn.sparse_coding import (
     Coding,
     SparseCode,
+    _select,
     heterogeneous_probability,
     k_wta,
     num_winners,
@@ -317,6 +318,13 @@ def test_a_class_with_p_s_has_a_semantic_mask():
     c.p_s[1][2, [1, 9]] = 1.0  # 1 is always retained, 0 never
     mask = c.dropout_masks(torch.tensor([0, 2, 3]))[1]
     assert mask.tolist() == [FIRST, [0, 1, 0, 0, 0, 0, 0, 0, 0, 1], FIRST]
+
+
+def test_a_draw_that_equals_p_s_drops_the_unit():
+    """As published; so a unit with P_s = 0 is never retained, even by a draw of 0."""
+    u, p_s = torch.tensor([[0.0, 0.25, 0.25, 0.5]]), torch.tensor([[0.0, 0.25, 0.5, 0.25]])
+    mask = _select(torch.ones(1, 4), u, p_s, torch.tensor([0]), 0, False)
+    assert mask.tolist() == [[0, 0, 1, 0]]
 
 
 def test_units_without_p_s_can_have_a_heterogeneous_mask():

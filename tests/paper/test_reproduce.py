@@ -41,7 +41,7 @@ def test_the_number_of_runs_that_each_table_needs() -> None:
     assert {t: len(tables.experiments(t, [0, 1, 2])) for t in tables.TABLES} == {
         "main": 3 * 4 * (2 + 4 + 4),  # four streams; JOINT and SGD, four methods with each buffer
         "memories": 3 * 4 * 2,
-        "ablation": 3 * 5,
+        "ablation": 3 * 7,
         "sensitivity": 3 * 27,
         "variants": 3 * (2 * 2 + 11 + 2),  # both variants on two streams, eleven differences, two doubts
         "further": 3 * 6,  # two methods without replay, two with two buffers

@@ -67,7 +67,7 @@ BASELINES = [
 # docs/variants.md: what the text and the published implementation say
 VARIANTS = {
     "pi_h": (0.5, [0.5, 0.5, 5.0, 5.0]),
-    "warmup": (30, 30),  # the text has no value
+    "warmup": (29, 29),  # the text has no value
     "joint_batch": (True, False),  # one loss over the interleaved batch; two passes, two means
     "replay_dropout": (True, False),  # only the counter is disabled; neither dropout nor counting
     "ramp": (False, True),  # α = 0.999; min(1 - 1/(step + 1), 0.999)
@@ -334,7 +334,8 @@ def test_every_key_of_the_presets_is_a_setting_of_its_method():
 
 def test_every_table_of_the_presets_names_a_known_variant_stream_method_and_buffer():
     found = tables()
-    assert set(found) == {"variant", "stream", "method", "cell"}
+    assert set(found) == {"variant", "stream", "method", "cell", "earlier"}
+    assert set(found["earlier"]) <= set(METHODS)
     assert set(found["method"]) <= set(METHODS)
     assert set(found["variant"]) == {"official", "paper", "plus"}
     assert set(found["stream"]) <= {*STREAMS, "default"}  # a stream may have none

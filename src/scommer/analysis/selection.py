@@ -36,8 +36,8 @@ def load_records(paths: Iterable[Path | str] | Path | str) -> Records:
     """Load the finished runs in one or several folders and below them, each once; `.to_frame()` is a DataFrame.
 
     A path may be a pattern and may end in conditions, all of which a run must meet: `runs/*-er-*`,
-    `runs@buffer=200@sparse=false`, or `runs@preset` for runs without changes to their preset. A condition names a
-    setting, or stream, method, buffer, seed, variant, validation or precision.
+    `runs@buffer=200@sparse=false`, or `runs@preset` for runs without changes to their preset, today's or an earlier
+    one. A condition names a setting, or stream, method, buffer, seed, variant, validation or precision.
     """
     records: dict[Path, Record] = {}
     for path in [paths] if isinstance(paths, str | Path) else paths:
@@ -100,7 +100,7 @@ def _facts(record: Record) -> dict[str, Any]:
 def _select(found: dict[Path, Record], condition: str, where: str, known: set[str]) -> dict[Path, Record]:
     """Return the runs that meet a condition; if there are none, the error says what there is."""
     if condition == PRESET:
-        chosen = {folder: r for folder, r in found.items() if not changes(r)}
+        chosen = {folder: r for folder, r in found.items() if _has_preset(r)}
         held = f"all have changes, for example {changes(next(iter(found.values())))}"
     elif "=" not in condition:
         raise UsageError(f"'@{condition}' is not a condition: write @name=value, or @preset")
@@ -149,9 +149,18 @@ def changed(record: Record) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if preset.get(name) != value}
 
 
+def _has_preset(record: Record) -> bool:
+    e = record.experiment
+    return changes(record) in ("", ", ".join(_words(presets.earlier(e.method))) if presets.has(str(e.stream)) else "")
+
+
 def changes(record: Record) -> str:
     """Return the changes to a run's preset in words."""
     e = record.experiment
-    found = [f"{name}={written(value)}" for name, value in changed(record).items()]
+    found = _words(changed(record))
     found += [f"variant={e.variant}"] if e.variant != presets.usual_variant(e.stream) else []
     return ", ".join(found + ([f"validation={e.validation}"] if e.validation else []))
+
+
+def _words(settings: dict[str, Any]) -> list[str]:
+    return [f"{name}={written(value)}" for name, value in settings.items()]

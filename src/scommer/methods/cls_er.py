@@ -78,5 +78,5 @@ def _consistent(z: Tensor, y: Tensor, slow: list[Tensor], n: int, reg: float) ->
     if slow:
         plastic, stable = slow
         p, s = (z_m.softmax(1).gather(1, y[:n, None]) for z_m in slow)  # [B, 1], of the true class
-        loss = loss + reg * mse_loss(z[:n], torch.where(p > s, plastic, stable))
+        loss = loss + reg * mse_loss(z[:n], torch.where(p >= s, plastic, stable))
     return loss

@@ -102,7 +102,7 @@ class Coding:
     dropout: Literal["last", "all", "none"] = "last"  # stages with dropout
     pi_h: float | tuple[float, ...] = (0.5, 0.5, 5.0, 5.0)  # π_h, strength of heterogeneous dropout, in each stage
     pi_s: float | tuple[float, ...] = 2.0  # π_s, strength of semantic dropout, in each stage
-    warmup: int = 30  # E_h, epoch of a task, counted from 0, after which P_s is updated with every epoch
+    warmup: int = 29  # E_h, epoch of a task, counted from 0, after which P_s is updated with every epoch
     refresh_at_task_end: bool = True  # update P_s also when a task ends
     initial_p_h: Literal["first", "random"] = "first"  # units that heterogeneous dropout retains at the start
     heterogeneous_draw: Draw = "batch"  # draw heterogeneous dropout for the whole batch, or for each image
@@ -222,7 +222,7 @@ def _select(heterogeneous: Tensor, u: Tensor, p_s: Tensor, y: Tensor, exempt: in
     """Return the semantic mask where a class (or unit) has P_s > 0, else the heterogeneous one (Algorithm 3)."""
     p = p_s[y]  # [B, N]
     learned = p > 0 if by_unit else p.sum(1, keepdim=True) > 0
-    mask = torch.where(learned, (u <= p).float(), heterogeneous)
+    mask = torch.where(learned, (u < p).float(), heterogeneous)
     return torch.where(torch.arange(len(y), device=y.device)[:, None] < exempt, 1.0, mask)
 
 

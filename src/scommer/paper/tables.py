@@ -17,6 +17,7 @@ from scommer.methods import METHODS
 from scommer.runs import presets
 from scommer.runs.experiment import Experiment
 from scommer.runs.record import Record
+from scommer.runs.settings import written
 
 TABLES = ("main", "memories", "ablation", "sensitivity", "variants", "further", "plus", "plus-ablation")
 
@@ -33,6 +34,7 @@ class Entry:
     ours: tuple[float, ...] = ()  # a value for each seed
     authors: str | None = None  # the source, if the number is from the method's authors instead of the paper
     precisions: tuple[str, ...] = ()  # of our runs
+    earlier: str = ""  # settings of our runs that the preset no longer has
 
     @property
     def mean(self) -> float:
@@ -72,7 +74,7 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
     """Return a table's numbers in the paper's order, each with the runs that belong to it.
 
     A run belongs to a number if its settings are exactly those of the cell's preset with the changes of the row, and if
-    it was scored on the test images.
+    it was scored on the test images. Runs of the earlier preset stand in while there are more of them.
     """
     numbers, records = _numbers(table), list(records)
     made = []
@@ -82,7 +84,8 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
             found = sorted(runs_of(records, stream, line), key=lambda r: r.experiment.seed)
             ours = tuple(r.accuracy(line.get("memory"), setting) for r in found)
             precisions = tuple(sorted({r.device.precision or "unknown" for r in found}))
-            made.append(Entry(_label(line), stream, setting, *_published(value), ours, precisions=precisions))
+            earlier = _earlier(found, stream, line)
+            made.append(Entry(_label(line), stream, setting, *_published(value), ours, None, precisions, earlier))
             if theirs := line.get("authors", {}).get(column):
                 label, source = f"{_label(line)}, by its authors", numbers["authors"][line["method"]]
                 made.append(Entry(label, stream, setting, *_published(theirs), ours, source))
@@ -119,11 +122,18 @@ def is_done(experiment: Experiment, records: Iterable[Record]) -> bool:
     line: dict[str, Any] = {"method": e.method, "variant": e.variant, "settings": e.settings}
     if METHODS[e.method].draws:
         line["buffer"] = e.buffer
-    return bool(runs_of((r for r in records if r.experiment.seed == e.seed), str(e.stream), line))
+    return bool(_exactly((r for r in records if r.experiment.seed == e.seed), str(e.stream), line))
 
 
 def runs_of(records: Iterable[Record], stream: str, line: Mapping[str, Any]) -> list[Record]:
-    """Return the runs of a row's cell; a setting that a run's version did not have has today's default."""
+    """Return the runs of a row's cell: with today's preset or, if there are more of these, with the earlier one."""
+    records = list(records)
+    before = presets.earlier(line["method"]) | line.get("settings", {})
+    return max(_exactly(records, stream, line), _exactly(records, stream, {**line, "settings": before}), key=len)
+
+
+def _exactly(records: Iterable[Record], stream: str, line: Mapping[str, Any]) -> list[Record]:
+    """Return the runs with a row's settings; a setting that a run's version did not have has today's default."""
     method, buffer, variant = line["method"], line.get("buffer"), line.get("variant", "official")
     cell, settings = (stream, method, buffer, variant, 0.0), None
     found = []
@@ -133,6 +143,16 @@ def runs_of(records: Iterable[Record], stream: str, line: Mapping[str, Any]) -> 
             settings = settings or presets.settings(stream, method, buffer, variant, line.get("settings", {}))
             found += [r] if settings_of(r) == settings else []
     return found
+
+
+def _earlier(runs: Sequence[Record], stream: str, line: Mapping[str, Any]) -> str:
+    """Return the settings of a cell's runs that today's preset does not have, in words."""
+    if not runs or not (before := presets.earlier(line["method"])):
+        return ""
+    variant, changes = line.get("variant", "official"), line.get("settings", {})
+    today = presets.settings(stream, line["method"], line.get("buffer"), variant, changes)
+    held = settings_of(runs[0])
+    return ", ".join(f"{name}={written(held[name])}" for name in before if held[name] != today[name])
 
 
 def _label(line: Mapping[str, Any]) -> str:
@@ -185,7 +205,13 @@ def number_table(name: str, rows: Sequence[Entry]) -> Table:
 
 
 def _notes(rows: Sequence[Entry]) -> list[str]:
-    """Return the sources of numbers that are not the paper's, and which of ours mix precisions."""
+    """Return sources that are not the paper, and which of ours mix precisions or are of earlier runs."""
     mixed = [f"{e.row} on {e.stream} ({', '.join(e.precisions)})" for e in rows if len(e.precisions) > 1]
     sources = [f"by its authors: {source}" for source in sorted({e.authors for e in rows if e.authors})]
+    for settings in sorted({e.earlier for e in rows if e.earlier}):
+        before = dict.fromkeys(e.row for e in rows if e.earlier == settings)
+        others = dict.fromkeys(e.row for e in rows if e.ours and e.row not in before)
+        short = f"all but {'; '.join(others)}" if others else "all"
+        names = "; ".join(before) if len(before) <= len(others) else short
+        sources.append(f"runs of an earlier preset, with {settings}: {names}")
     return sources + ([f"runs of several precisions: {'; '.join(dict.fromkeys(mixed))}"] if mixed else [])

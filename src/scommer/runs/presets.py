@@ -65,6 +65,12 @@ def preset(stream: str, method: str, buffer: int, variant: str = "official") -> 
     return found
 
 
+def earlier(method: str) -> dict[str, Any]:
+    """Return the settings of a method that its presets had before, where they differ."""
+    found: dict[str, Any] = presets()["earlier"].get(method, {})
+    return found
+
+
 def usual_variant(stream: str) -> str:
     """Return the default variant for a stream."""
     found: str = presets()["stream"].get(_lineage(stream)[-1], {}).get("variant", "official")

@@ -88,7 +88,7 @@ def test_the_papers_tables_follow_the_reading_and_show_what_has_runs() -> None:
     )
     assert len(lines(main, "|")) == 2 + 2
     nothing = document([], "")
-    assert "0 of 5 numbers have runs." in nothing
+    assert "0 of 7 numbers have runs." in nothing
     assert not lines(nothing.split("## Batch-norm")[0], "|")
 
 
