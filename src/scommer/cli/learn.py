@@ -188,7 +188,7 @@ def _read(
     folder: Path, channels: int | None, size: int | tuple[int, int] | None, skip_broken: bool
 ) -> "tuple[NDArray[uint8], Sequence[str]]":
     """Return the images of a folder of class folders, and the class of each."""
-    from scommer.data.folder import class_files, read_images
+    from scommer.data.folder import class_files, is_grey, read_images, warn_of_converted
 
     files, names = class_files(folder)
     if skip_broken:
@@ -202,4 +202,6 @@ def _read(
         if not readable:
             raise UsageError(f"none of the {len(files)} images in {folder} can be read")
         files, names = [files[i] for i in readable], [names[i] for i in readable]
-    return read_images(files, channels, size), names
+    images = read_images(files, channels, size)
+    warn_of_converted([is_grey(path) for path in files], images.shape[3])
+    return images, names
