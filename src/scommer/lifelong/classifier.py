@@ -23,7 +23,8 @@ from scommer.errors import UsageError
 from scommer.files import expand_user, write_output
 from scommer.lifelong import forgetting, learning
 from scommer.lifelong.exporting import to_onnx
-from scommer.lifelong.inputs import Features, InputForm, Inputs, read_inputs
+from scommer.lifelong.frozen import Features, refuse_other
+from scommer.lifelong.inputs import InputForm, Inputs, read_inputs
 from scommer.lifelong.labels import Label, Labels, extend_classes, parse_classes, plain_labels, with_new_labels
 from scommer.lifelong.state import ClassifierState, load_state, must_fit, save_state
 from scommer.lifelong.widening import widen
@@ -359,6 +360,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return to_onnx(state)
         if example is None:
             raise UsageError("the size of images for `features` is not known: give one of them as `example`")
+        refuse_other(self.features, state.form.features, state.form.probe, self.device)
         return to_onnx(state, self.features, torch.from_numpy(as_nchw(np.asarray(example)[None])))
 
     @classmethod

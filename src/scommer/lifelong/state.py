@@ -19,6 +19,7 @@ from torch import Tensor
 from scommer import provenance
 from scommer.errors import ScommerError, UsageError
 from scommer.files import read_safetensors, write_output
+from scommer.lifelong.frozen import Probe
 from scommer.lifelong.inputs import InputForm
 from scommer.lifelong.labels import Label, parse_classes
 from scommer.runs import presets
@@ -69,11 +70,20 @@ class _About:
     labels: list[Any] | None = None
     feature_names: list[str] | None = None
     features: str | None = None
+    probe: dict[str, Any] | None = None
     offered: int
     device: str
     history: list[dict[str, Any]]
     code: dict[str, Any]
     versions: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """The answer of a frozen network."""
+
+    shape: list[int]
+    answer: list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +105,7 @@ def save_state(path: Path, state: ClassifierState) -> None:
         "form": [state.form.dtype, state.form.shape], "labels": state.labels,
         "method": state.method, "variant": state.variant,
         "feature_names": state.form.feature_names, "features": state.form.features,
+        "probe": state.form.probe and vars(state.form.probe),
         "offered": state.offered, "device": state.device, "history": state.history,
         "code": provenance.code_identity(), "versions": provenance.versions(),
     }  # fmt: skip
@@ -161,7 +172,11 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
         method=method,
         variant=variant,
         form=InputForm(
-            dtype, network.image_shape, tuple(about.feature_names) if about.feature_names else None, about.features
+            dtype,
+            network.image_shape,
+            tuple(about.feature_names) if about.feature_names else None,
+            about.features,
+            None if about.probe is None else _probe(about.probe),
         ),
         labels=tuple(classes),
         offered=about.offered,
@@ -169,6 +184,13 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
         params=init,
         history=tuple(about.history),
     )
+
+
+def _probe(values: dict[str, Any]) -> Probe:
+    saved = from_json(_Probe, values, path="probe.")
+    if len(saved.shape) != 3 or min(saved.shape) < 1 or not saved.answer:
+        raise ValueError(f"a frozen network gave {len(saved.answer)} numbers for images of shape {saved.shape}")
+    return Probe(tuple(saved.shape), tuple(saved.answer))
 
 
 @contextmanager
