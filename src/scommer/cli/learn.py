@@ -118,10 +118,9 @@ def forget(
             raise UsageError(f"{model} has learned no other class: name fewer classes, or delete the file")
         made.save(path)
     removed = before - len(made.remembered_[1])
-    left = {c for task in made.history_ for c in task["classes"]}
     console.print(
         f"{model}: forgot {', '.join(dict.fromkeys(names))} and {_count(removed, 'remembered input')}; "
-        f"{_count(len(left), 'class')} left",
+        f"{_count(len(made.seen_classes_), 'class')} left",
         soft_wrap=True,
     )
 
