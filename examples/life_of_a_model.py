@@ -3,7 +3,8 @@
     python examples/life_of_a_model.py        # about half a minute on one core; needs `pip install 'scommer[onnx]'`
 
 Scans of digits arrive month by month, a folder for each class. No month sees the images of another: what the model
-keeps of the past is in its file. The same life on the command line is `scommer learn`, `predict` and `export`.
+keeps of the past is in its file. The same life on the command line is `scommer learn`, `predict`, `forget` and
+`export`.
 """
 
 import tempfile

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,3 +166,39 @@ def test_a_stop_leaves_the_file_as_it_was(months: Path, tmp_path: Path, capsys: 
         assert model.read_bytes() == before
     assert call(capsys, "learn", str(model), str(months / "february"), "--device", "cpu")[0] == 0
     assert not [path for path in tmp_path.iterdir() if path.name not in ("model", "model.lock")]
+
+
+def test_one_warning_counts_the_files_that_are_converted(months: Path, tmp_path: Path, capsys: Capture) -> None:
+    """A grey model makes colour files grey, a colour model grey ones colour; what is of its own kind is not counted."""
+    grey, colour = tmp_path / "grey", tmp_path / "colour"
+    for name in ("digit 0", "digit 1"):
+        (colour / name).mkdir(parents=True)
+        for path in sorted((months / "january" / name).iterdir())[:20]:
+            Image.open(path).convert("RGB").save(colour / name / path.name)
+    shutil.copytree(colour, grey)
+    for i, path in enumerate(sorted(grey.rglob("*.png"))):
+        if i >= 3:  # three stay in colour
+            Image.open(path).convert("L").save(path)
+    quick = ["--set", "epochs=1", "--set", "width=4", "--device", "cpu"]
+    ignored = "in colour, but the model takes grey images: their colours are ignored"
+    equal = "grey, but the model takes colour images: all their channels are equal"
+    image = next(iter(sorted(colour.rglob("*.png"))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for words, warning in (
+            (["learn", "of-grey", months / "january", *quick], ""),
+            (["learn", "of-grey", grey, "--device", "cpu"], f"3 of 40 images are {ignored}"),
+            (["learn", "of-grey", colour, "--skip-broken", "--device", "cpu"], f"40 of 40 images are {ignored}"),
+            (["predict", "of-grey", grey, "--device", "cpu"], f"3 of 40 images are {ignored}"),
+            (["predict", "of-grey", image, "--device", "cpu"], f"1 of 1 images is {ignored}"),
+            (["predict", "of-grey", months / "january", "--device", "cpu"], ""),
+            (["learn", "of-colour", colour, *quick], ""),
+            (["learn", "of-mixed", grey, *quick], f"37 of 40 images are {equal}"),
+            (["learn", "of-colour", grey, "--device", "cpu"], f"37 of 40 images are {equal}"),
+            (["predict", "of-colour", grey, "--device", "cpu"], f"37 of 40 images are {equal}"),
+            (["predict", "of-colour", colour, "--device", "cpu"], ""),
+        ):
+            command, model, *rest = map(str, words)
+            code, _, err = call(capsys, command, str(tmp_path / model), *rest)
+            lines = [line for line in err.splitlines() if "hardly any" not in line]
+            assert (code, lines) == (0, [f"scommer: warning: {warning}"] if warning else [])

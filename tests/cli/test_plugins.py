@@ -171,6 +171,7 @@ COMMANDS = {
     "run": ["s-digits"], "predict": ["run", "image.png"], "demo": [], "reproduce": ["main"], "show": ["run"],
     "table": ["main"], "results": [], "figure": ["tasks", "runs"], "compare": ["a", "b"], "report": ["runs"],
     "learn": ["model.safetensors", "photos"], "export": ["model.safetensors"],
+    "forget": ["model.safetensors", "--class", "a"],
     "bench": [], "list": [], "sweep": ["s-digits"], "data get": ["cifar10"], "data where": [],
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Frozen networks: images pass through them in batches, and the memory keeps what comes out."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ from torch import Tensor, nn
 
 from scommer import LifelongClassifier
 from scommer.errors import UsageError
-from scommer.lifelong.inputs import BATCH
+from scommer.lifelong.frozen import BATCH
+from scommer.lifelong.state import _digest
 
 BYTES, TEST_BYTES = ((x * 255).astype(np.uint8) for x in (DX, DXT))
 
 
-def make_network(seed: int = 0) -> nn.Module:
+def make_network(seed: int = 0, stride: int = 1, activation: nn.Module | None = None) -> nn.Module:
     """A small convolutional network with random weights and statistics of its own."""
     generator = torch.Generator().manual_seed(seed)
-    layers = [nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten()]
-    network = nn.Sequential(*layers)
+    first = [nn.Conv2d(1, 16, 3, stride), nn.BatchNorm2d(16), activation or nn.ReLU()]
+    network = nn.Sequential(*first, nn.AdaptiveAvgPool2d(3), nn.Flatten())
     with torch.no_grad():
         for t in network.state_dict().values():
             if t.is_floating_point():
@@ -108,6 +110,113 @@ def test_networks_from_files(network: nn.Module, tmp_path: Path) -> None:
     for other in (script, torch.export.load(tmp_path / "network.pt2").module()):
         same = LifelongClassifier.load(tmp_path / "model.safetensors", features=other, device="cpu")
         np.testing.assert_allclose(same.predict_proba(TEST_BYTES), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("other", [{"stride": 2}, {"activation": nn.Tanh()}, {"activation": nn.GELU()}], ids=str)
+def test_the_same_weights_with_other_layers_are_refused(
+    network: nn.Module, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    LifelongClassifier(device="cpu", features=network).fit(BYTES[:400], DY[:400]).save(tmp_path / "model")
+    same = LifelongClassifier.load(tmp_path / "model", features=make_network(), device="cpu")
+    different = LifelongClassifier.load(tmp_path / "model", features=make_network(**other), device="cpu")
+    assert same.score(TEST_BYTES, DYT) > 0.7
+    for use in (
+        lambda: different.predict(TEST_BYTES[:1]),
+        lambda: different.partial_fit(BYTES[400:], DY[400:]),
+        lambda: different.to_onnx(example=BYTES[0]),
+    ):
+        with pytest.raises(UsageError, match=r"has the weights .* but computes something else: give a network with"):
+            use()
+    assert len(different.history_) == 1
+    different.fit(BYTES[:400], DY[:400])  # starts over with its own features
+    assert different.score(TEST_BYTES, DYT) > 0.7
+
+
+def test_a_network_is_asked_once(network: nn.Module, tmp_path: Path) -> None:
+    sizes: list[int] = []
+    network.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+    model = LifelongClassifier(device="cpu", features=network).fit(BYTES[:60], DY[:60])
+    assert sizes[0] == 60
+    assert len(sizes) == 3  # two answers: they must agree
+    model.save(tmp_path / "model")
+    for again in (model, LifelongClassifier.load(tmp_path / "model", features=network, device="cpu")):
+        sizes.clear()
+        again.predict(TEST_BYTES[:7])
+        again.predict(TEST_BYTES[:5])
+        assert sizes == [7, 5]
+
+
+class Fickle(nn.Module):
+    """A network that drops units, whichever mode it is in."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x.flatten(1), 0.5, training=True)
+
+
+class Fussy(nn.Module):
+    """A network for batches of one size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert len(x) == BATCH
+        return x.flatten(1)
+
+
+@pytest.mark.parametrize("kind", [Fickle, Fussy])
+def test_networks_without_an_answer_are_known_by_their_weights(kind: type[nn.Module], tmp_path: Path) -> None:
+    LifelongClassifier(device="cpu", features=kind()).fit(BYTES[:BATCH], DY[:BATCH]).save(tmp_path / "model")
+    for network in (kind(), nn.Flatten()):  # without weights, they are alike
+        model = LifelongClassifier.load(tmp_path / "model", features=network, device="cpu")
+        assert model.predict(TEST_BYTES[:BATCH]).shape == (BATCH,)
+        model.partial_fit(BYTES[:BATCH], DY[:BATCH])
+
+
+def test_a_network_that_cannot_be_asked_may_still_predict(tmp_path: Path) -> None:
+    LifelongClassifier(device="cpu", features=nn.Flatten()).fit(BYTES[:400], DY[:400]).save(tmp_path / "model")
+    model = LifelongClassifier.load(tmp_path / "model", features=Fussy(), device="cpu")
+    assert model.score(TEST_BYTES[:BATCH], DYT[:BATCH]) > 0.7
+
+
+def with_probe(path: Path, probe: Any) -> Path:
+    """A copy of a file with another probe, or without one, as files were before."""
+    tensors = load_file(path)
+    about = json.loads(tensors["about"].numpy().tobytes())
+    about.pop("probe")
+    about |= {} if probe is None else {"probe": probe}
+    tensors["about"] = torch.from_numpy(np.frombuffer(json.dumps(about).encode(), np.uint8).copy())
+    changed = path.with_name("changed")
+    save_file(tensors, changed, {"lifelong": _digest(tensors)})
+    return changed
+
+
+def test_files_from_before_there_were_probes(network: nn.Module, tmp_path: Path) -> None:
+    model = LifelongClassifier(device="cpu", features=network).fit(BYTES[:400], DY[:400])
+    model.save(tmp_path / "model")
+    old = LifelongClassifier.load(with_probe(tmp_path / "model", None), features=make_network(), device="cpu")
+    assert np.array_equal(old.predict_proba(TEST_BYTES), model.predict_proba(TEST_BYTES))
+    old.partial_fit(BYTES[400:], DY[400:]).save(tmp_path / "again")
+    again = LifelongClassifier.load(tmp_path / "again", features=network, device="cpu")
+    assert np.array_equal(again.predict_proba(TEST_BYTES), old.predict_proba(TEST_BYTES))
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        7,
+        {},
+        {"shape": [1, 8, 8]},
+        {"shape": [1, 8], "answer": [0.5]},
+        {"shape": [1, 8, 0], "answer": [0.5]},
+        {"shape": [1, 8, 8.5], "answer": [0.5]},
+        {"shape": [1, 8, 8], "answer": []},
+        {"shape": [1, 8, 8], "answer": ["high"]},
+        {"shape": [1, 8, 8], "answer": [float("nan")]},
+    ],
+    ids=str,
+)
+def test_a_probe_that_no_network_gave(network: nn.Module, tmp_path: Path, probe: Any) -> None:
+    LifelongClassifier(device="cpu", features=network).fit(BYTES[:60], DY[:60]).save(tmp_path / "model")
+    with pytest.raises(UsageError, match="changed has invalid content"):
+        LifelongClassifier.load(with_probe(tmp_path / "model", probe), features=network, device="cpu")
 
 
 def test_what_does_not_fit_is_refused(network: nn.Module, tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def test_an_unchanged_file_is_loaded(tmp_path: Path) -> None:
             for value in (None, 5, "x", [])
         ),
         given("offered", "many"),
+        *(given("tasks", value) for value in (-1, 0, 1.5, "many")),
+        *(given("seen", value) for value in (5, "a", ["z"], [["a"]])),
         filled("answer/head.weight", float("nan")),
         lambda tensors, about: tensors.update({"answer/head.bias": torch.zeros(4, dtype=torch.int16)}),
         filled("state/mind/working/theta", float("inf")),

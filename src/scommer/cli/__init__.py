@@ -31,8 +31,9 @@ app = typer.Typer(
 data_app = typer.Typer(cls=Commands, no_args_is_help=True, help="Download data sets, and show where they are.")
 app.add_typer(data_app, name="data")
 COMMANDS: tuple[Callable[..., None], ...] = (
-    train.run, sweep.sweep, learn.learn, predict.predict, learn.export, train.demo, paper.reproduce, inspect.show,
-    paper.table, paper.results, analyse.figure, analyse.compare, analyse.report, bench.bench, inspect.list_,
+    train.run, sweep.sweep, learn.learn, predict.predict, learn.forget, learn.export, train.demo, paper.reproduce,
+    inspect.show, paper.table, paper.results, analyse.figure, analyse.compare, analyse.report, bench.bench,
+    inspect.list_,
 )  # fmt: skip
 DATA_COMMANDS: tuple[Callable[..., None], ...] = (data.get, data.where)
 for group, commands in ((app, COMMANDS), (data_app, DATA_COMMANDS)):

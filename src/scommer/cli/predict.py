@@ -48,18 +48,19 @@ def predict(
     """
     import numpy as np
 
-    from scommer.data.folder import MODES, image_files, read_images
+    from scommer.data.folder import MODES, image_files, is_grey, read_images, warn_of_converted
 
     files = image_files(expand_user(path) for path in images)
     model, names, (channels, height, width) = _predictor(expand_user(trained), memory, device)
     if channels not in MODES:
         raise UsageError(f"{trained} was trained on images with {channels} channels, which image files do not have")
-    bad = 0
+    bad, grey = 0, []
     for start in range(0, len(files), CHUNK):
         read = []
         for path in files[start : start + CHUNK]:
             try:
                 read.append((path, read_images([path], channels, (height, width))))
+                grey.append(is_grey(path))
             except UsageError as e:
                 bad += 1
                 print_error(str(e))
@@ -67,6 +68,7 @@ def predict(
             best = int(p.argmax())
             found = {"file": str(path), "class": names[best], "probability": round(float(p[best]), 4)}
             print(json.dumps(found) if as_json else "\t".join(_one_line(str(v)) for v in found.values()))
+    warn_of_converted(grey, channels)
     if bad:
         raise UsageError(f"{bad} of {len(files)} images could not be read")
 

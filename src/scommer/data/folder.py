@@ -141,6 +141,25 @@ def read_images(
     return np.stack(images)
 
 
+def is_grey(path: Path) -> bool:
+    """Return whether an image file is grey, by its header."""
+    with Image.open(path, formats=list(FORMATS)) as opened:
+        return opened.mode in GREY_MODES
+
+
+def warn_of_converted(grey: Sequence[bool], channels: int) -> None:
+    """Warn once of all colour files for a grey model, or of all grey files for a colour model."""
+    wanted = channels == 1
+    if converted := sum(found != wanted for found in grey):
+        why = (
+            "in colour, but the model takes grey images: their colours are ignored"
+            if wanted
+            else "grey, but the model takes colour images: all their channels are equal"
+        )
+        are = "is" if converted == 1 else "are"
+        warnings.warn(f"{converted} of {len(grey)} images {are} {why}", RunWarning, stacklevel=3)
+
+
 def _check_memory(images: int, size: tuple[int, int]) -> None:
     """Refuse images that cannot fit into memory, before the system kills the process."""
     needed, there = 2 * images * size[0] * size[1] * 3, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

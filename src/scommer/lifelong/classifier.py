@@ -23,7 +23,8 @@ from scommer.errors import UsageError
 from scommer.files import expand_user, write_output
 from scommer.lifelong import forgetting, learning
 from scommer.lifelong.exporting import to_onnx
-from scommer.lifelong.inputs import Features, InputForm, Inputs, read_inputs
+from scommer.lifelong.frozen import Features, refuse_other
+from scommer.lifelong.inputs import InputForm, Inputs, read_inputs
 from scommer.lifelong.labels import Label, Labels, extend_classes, parse_classes, plain_labels, with_new_labels
 from scommer.lifelong.state import ClassifierState, load_state, must_fit, save_state
 from scommer.lifelong.widening import widen
@@ -54,8 +55,9 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `classes` are the labels that may occur, or their number for the labels 0, 1, 2, …; without them, classes are added
     as they appear. The default method is `slda` for rows, with equally likely classes, and `scommer` for images.
     Settings that you leave out are chosen from the first task and then fixed: network, mean and std, and some of the
-    method's own. Pass them if the first task is not typical. `history_` describes each task learned; `settings_` are
-    the settings in use; `remembered_` is the content of episodic memory.
+    method's own. Pass them if the first task is not typical. `n_tasks_` counts the tasks learned, and
+    `history_` describes the newest 1000; `settings_` are the settings in use; `remembered_` is the content of episodic
+    memory.
 
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits(return_X_y=True)
@@ -120,8 +122,19 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """For each task: number of inputs, their value range, classes, loss of the last epoch, and times."""
-        return [dict(task) for task in self._state.history] if self._state else []
+        """For each of the newest 1000 tasks: number of inputs, their value range, classes, last epoch's loss, times."""
+        return [dict(task) for task in self._state.history.newest] if self._state else []
+
+    @property
+    def n_tasks_(self) -> int:
+        """The number of tasks learned."""
+        return self._state.history.tasks if self._state else 0
+
+    @property
+    def seen_classes_(self) -> NDArray[Any]:
+        """The labels that have occurred and were not forgotten since, sorted: those that `predict` may return."""
+        state = self._learned_state()
+        return np.sort(state.classes[state.seen])
 
     @property
     def settings_(self) -> dict[str, Any]:
@@ -359,6 +372,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return to_onnx(state)
         if example is None:
             raise UsageError("the size of images for `features` is not known: give one of them as `example`")
+        refuse_other(self.features, state.form.features, state.form.probe, self.device)
         return to_onnx(state, self.features, torch.from_numpy(as_nchw(np.asarray(example)[None])))
 
     @classmethod

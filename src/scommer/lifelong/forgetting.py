@@ -58,7 +58,7 @@ def forget_classes(state: ClassifierState, classes: Sequence[Label], device: tor
         state = forget_inputs(state, np.isin(state.tensors[f"{EPISODIC}y"][:held].numpy(), gone))
     n = len(state.labels)
     # Comparing two sizes shows which axes are classes. The seed differs, so that a reset row is not the original start.
-    params = {**state.params, "seed": state.params["seed"] + 1 + len(state.history)}
+    params = {**state.params, "seed": state.params["seed"] + 1 + state.history.tasks}
     fresh, wider = (fresh_memories(state, params, classes) for classes in (n, n + 1))
     network, other = fresh.working.network, wider.working.network
     positions = views(torch.arange(len(fresh.working.weights.theta)), network.parameters())
@@ -77,9 +77,8 @@ def forget_classes(state: ClassifierState, classes: Sequence[Label], device: tor
         for name, t in fresh.working.weights.named(network).items()
     }
     names = [str(c) for c in state.labels]
-    history = tuple({**task, "classes": [c for c in task["classes"] if c not in classes]} for task in state.history)
     answering = trained(state.method, state.settings, names, state.form.shape, weights, device)
-    return replace(state, tensors=tensors, weights=weights, network=answering, history=history)
+    return replace(state, tensors=tensors, weights=weights, network=answering, history=state.history.without(classes))
 
 
 def _renewed(old: Tensor, fresh: Tensor, wider: Sequence[int], lengths: Mapping[tuple[int, int], Tensor]) -> Tensor:

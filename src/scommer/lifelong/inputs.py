@@ -1,14 +1,11 @@
 """Turn a user's inputs into images [N, C, H, W]: rows of features, images, or anything through `features`."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.base import BaseEstimator
@@ -17,11 +14,9 @@ from torch import Tensor, nn
 
 from scommer.data.dataset import Layout, as_nchw
 from scommer.data.folder import as_array
-from scommer.device import choose_device
 from scommer.errors import RunWarning, UsageError
+from scommer.lifelong.frozen import Features, Probe, embed, fingerprint, probe, refuse_other
 
-Features = nn.Module | Callable[[Any], Any]
-BATCH = 64  # images that pass through `features` at once
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -33,6 +28,7 @@ class InputForm:
     shape: tuple[int, ...]  # (channels, height, width); (1, 1, D) is a row of features
     feature_names: tuple[str, ...] | None = None  # of the columns of a DataFrame
     features: str | None = None  # the fingerprint of what computed the features, if anything did
+    probe: Probe | None = None  # of a frozen network; early files do not have it
 
     @property
     def is_row(self) -> bool:
@@ -62,11 +58,15 @@ def read_inputs(
     given: Any, layout: Layout, known: InputForm | None, features: Features | None, estimator: BaseEstimator
 ) -> Inputs:
     """Return inputs in the form of those learned before, `known`; without it, in their own form."""
-    fingerprint = None if features is None else _fingerprint(features)
-    if known and known.features != fingerprint:
-        raise UsageError(_wrong_features(known.features, fingerprint))
-    if features is not None:
-        given = embed(given, features, layout, estimator.device)
+    if known:
+        refuse_other(features, known.features, known.probe, estimator.device)
+    answer = None
+    if isinstance(features, nn.Module):
+        images = as_nchw(_stack(given), layout="NHWC") if _is_images(given) else as_nchw(given, layout=layout)
+        given = embed(images, features, estimator.device)
+        answer = None if known else probe(features, images.shape[1:], estimator.device)
+    elif features is not None:
+        given = embed(given, features, estimator.device)
     elif _is_images(given):
         given, layout = _stack(given), "NHWC"
     elif isinstance(given, list | tuple) and np.ndim(given[0] if given else 0) > 1:
@@ -76,69 +76,11 @@ def read_inputs(
         form = InputForm(str(x.dtype), x.shape[1:])
     else:
         x, names = _rows(given, known, estimator)
-        form = InputForm(str(x.dtype), x.shape[1:], names, fingerprint)
+        identity = fingerprint(features) if features is not None and not known else None
+        form = InputForm(str(x.dtype), x.shape[1:], names, identity, answer)
     if known and (form.dtype, form.shape) != (known.dtype, known.shape):
         raise UsageError(f"these are {form}: expected {known}, as learned before")
     return Inputs(x, known or form)
-
-
-def embed(given: Any, features: Features, layout: Layout, device: str | None) -> NDArray[np.float32]:
-    """Return the features [N, D] of inputs, computed in batches."""
-    if isinstance(features, nn.Module):
-        compute = _through_network(features, choose_device(device))
-        given = as_nchw(_stack(given), layout="NHWC") if _is_images(given) else as_nchw(given, layout=layout)
-    else:
-        compute = features
-    try:
-        parts = [compute(given[i : i + BATCH]) for i in range(0, len(given), BATCH)]
-    except RuntimeError as e:
-        raise UsageError(f"`features` does not take these inputs ({str(e).splitlines()[0]}): check their shape") from e
-    rows = [np.asarray(p.detach().float().cpu() if isinstance(p, Tensor) else p, np.float32) for p in parts]
-    for part, row in enumerate(rows):
-        expected = min(BATCH, len(given) - part * BATCH)
-        if row.ndim != 2 or len(row) != expected:
-            raise UsageError(f"`features` returned shape {row.shape} for {expected} inputs: return [{expected}, D]")
-    if not rows:
-        raise UsageError("there are no inputs: give at least one")
-    return np.concatenate(rows)
-
-
-def _through_network(network: nn.Module, device: torch.device) -> Callable[[NDArray[Any]], Tensor]:
-    """Return a function from images [N, C, H, W] to the network's output; bytes are scaled to 0 … 1."""
-
-    @torch.no_grad()
-    def compute(images: NDArray[Any]) -> Tensor:
-        training = network.training
-        with suppress(NotImplementedError):  # of torch.export, whose modules have one mode
-            network.to(device).eval()
-        try:
-            x = torch.from_numpy(images).to(device)
-            output: Tensor = network(x.float() / 255 if x.dtype == torch.uint8 else x)
-            return output
-        finally:
-            with suppress(NotImplementedError):
-                network.train(training)
-
-    return compute
-
-
-def _fingerprint(features: Features) -> str:
-    """Return a hash of a network's weights; any other function is trusted to stay the same."""
-    if not isinstance(features, nn.Module):
-        return "function"
-    h = sha256()
-    for name, t in sorted(features.state_dict().items()):
-        h.update(f"{name}/{t.dtype}/{tuple(t.shape)}/".encode())
-        h.update(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return h.hexdigest()[:16]
-
-
-def _wrong_features(known: str | None, given: str | None) -> str:
-    if known is None:
-        return "this classifier learned without `features`: leave them out"
-    if given is None:
-        return "this classifier learned from `features` of a frozen network: give them, as in load(path, features=net)"
-    return "`features` has different weights from the network that this classifier learned with: give that network"
 
 
 def _is_images(given: Any) -> bool:

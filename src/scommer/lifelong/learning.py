@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from scommer.engine.augment import Augment
 from scommer.engine.learner import Learner
 from scommer.engine.state import restore, state_of
 from scommer.errors import RunError, RunWarning, UsageError
+from scommer.lifelong.history import History
 from scommer.lifelong.inputs import InputForm, Inputs
 from scommer.lifelong.labels import Label, encode_labels
 from scommer.lifelong.state import ClassifierState, must_fit
@@ -61,7 +62,7 @@ def learn_task(
     with computing_on(where, chosen_precision, threads=plan.threads):
         learner = Learner(
             stream, plan.method, plan.training, buffer=experiment.buffer, seed=experiment.seed, device=where,
-            precision=chosen_precision, earlier=len(state.history) if state else 0,
+            precision=chosen_precision, earlier=state.history.tasks if state else 0,
             known=np.flatnonzero(state.seen).tolist() if state else (),
         )  # fmt: skip
         if state:
@@ -92,6 +93,7 @@ def learn_task(
         "loss": learner.curve[-1], "seconds": round(max(0.0, time.monotonic() - began), 2),
         "finished": provenance.now(),
     }  # fmt: skip
+    history = state.history if state else History()
     learned = ClassifierState(
         tensors={k: t.cpu() for k, t in tensors.items() if k.startswith(("memories/", "generator/"))},
         weights=memories[plan.method.inference],
@@ -104,9 +106,9 @@ def learn_task(
         offered=values["offered"],
         device=where.type,
         params=params,
-        history=(*(state.history if state else ()), task),
+        history=history.with_task(task),
     )
-    if missed := _hardly_predicted(learned, stream.data.train_images, y):
+    if missed := _hardly_predicted(learned, history.classes, stream.data.train_images, y):
         more = "more of them, more epochs or a larger buffer" if plan.method.descends else "more of them"
         names = ", ".join(map(repr, missed))
         watch.warn(f"hardly any of the {noun} just learned of class {names} are predicted correctly: give {more}")
@@ -118,9 +120,11 @@ def usual_method(form: InputForm) -> str:
     return "slda" if form.is_row else "scommer"
 
 
-def _hardly_predicted(state: ClassifierState, images: Tensor, y: Tensor) -> list[Label]:
-    """Return the classes whose inputs are hardly ever predicted correctly, judged by at most 100 inputs each."""
-    before = {c for task in state.history[:-1] for c in task["classes"]}
+def _hardly_predicted(state: ClassifierState, before: Collection[Label], images: Tensor, y: Tensor) -> list[Label]:
+    """Return the classes whose inputs are hardly ever predicted correctly, judged by at most 100 inputs each.
+
+    Of classes known `before`, a few inputs tell little.
+    """
     found = []
     for c in y.unique().tolist():
         which = (y == c).nonzero().flatten()[:100]

@@ -19,6 +19,8 @@ from torch import Tensor
 from scommer import provenance
 from scommer.errors import ScommerError, UsageError
 from scommer.files import read_safetensors, write_output
+from scommer.lifelong.frozen import Probe
+from scommer.lifelong.history import History
 from scommer.lifelong.inputs import InputForm
 from scommer.lifelong.labels import Label, parse_classes
 from scommer.runs import presets
@@ -43,7 +45,7 @@ class ClassifierState:
     offered: int  # examples offered to episodic memory
     device: str  # the type of device it was learned on
     params: Mapping[str, Any]  # of the constructor
-    history: tuple[Mapping[str, Any], ...]  # one entry per task
+    history: History
 
     @cached_property
     def classes(self) -> NDArray[Any]:
@@ -53,7 +55,7 @@ class ClassifierState:
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
         """Whether each class has occurred in a task, and was not forgotten since."""
-        return np.isin(self.classes, [c for task in self.history for c in task["classes"]])
+        return np.isin(self.classes, self.history.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +71,22 @@ class _About:
     labels: list[Any] | None = None
     feature_names: list[str] | None = None
     features: str | None = None
+    probe: dict[str, Any] | None = None
     offered: int
     device: str
-    history: list[dict[str, Any]]
+    history: list[dict[str, Any]]  # the newest tasks
+    tasks: int | None = None  # how many there were; early files describe all of them
+    seen: list[Any] | None = None  # the classes of all tasks
     code: dict[str, Any]
     versions: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """The answer of a frozen network."""
+
+    shape: list[int]
+    answer: list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +108,16 @@ def save_state(path: Path, state: ClassifierState) -> None:
         "form": [state.form.dtype, state.form.shape], "labels": state.labels,
         "method": state.method, "variant": state.variant,
         "feature_names": state.form.feature_names, "features": state.form.features,
-        "offered": state.offered, "device": state.device, "history": state.history,
+        "probe": state.form.probe and vars(state.form.probe),
+        "offered": state.offered, "device": state.device, "history": state.history.newest,
+        "tasks": state.history.tasks, "seen": state.history.classes,
         "code": provenance.code_identity(), "versions": provenance.versions(),
     }  # fmt: skip
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     tensors = {
         **{f"state/{name}": t.contiguous() for name, t in state.tensors.items()},
         **{f"answer/{name}": t for name, t in state.weights.items()},
-        "about": torch.from_numpy(text.copy()),  # not in the header, whose size is limited: a history grows
+        "about": torch.from_numpy(text.copy()),  # not in the header, whose size is limited
     }
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}: create it first")
@@ -132,12 +147,12 @@ def load_state(path: Path, device: torch.device) -> ClassifierState:
 def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierState:
     """Return the state that a file's tensors hold; any error if they do not."""
     about = from_json(_About, parse_json(tensors["about"].numpy().tobytes().decode()))
-    tasks = [from_json(_Task, task, path="history.") for task in about.history]
+    history = _history(about)
     init, weights, (dtype, shape) = about.init, with_prefix("answer/", tensors), about.form
     classes = parse_classes(init["classes"] if about.labels is None else about.labels, fewest=1)
     if about.names != [str(c) for c in classes]:
         raise ValueError("names and classes differ")
-    if not any(task.classes for task in tasks) or not all(c in classes for task in tasks for c in task.classes):
+    if not history.classes or not all(c in classes for c in history.classes):
         raise ValueError("no task was learned, or one with other classes")
     if dtype not in ("uint8", "float32") or not all(type(n) is int for n in shape):
         raise ValueError(f"its images are {dtype} {shape}")
@@ -161,14 +176,35 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
         method=method,
         variant=variant,
         form=InputForm(
-            dtype, network.image_shape, tuple(about.feature_names) if about.feature_names else None, about.features
+            dtype,
+            network.image_shape,
+            tuple(about.feature_names) if about.feature_names else None,
+            about.features,
+            None if about.probe is None else _probe(about.probe),
         ),
         labels=tuple(classes),
         offered=about.offered,
         device=about.device,
         params=init,
-        history=tuple(about.history),
+        history=history,
     )
+
+
+def _history(about: _About) -> History:
+    for task in about.history:
+        from_json(_Task, task, path="history.")
+    number = len(about.history) if about.tasks is None else about.tasks
+    if number < len(about.history):
+        raise ValueError(f"it describes {len(about.history)} of {number} tasks")
+    classes = dict.fromkeys([*(about.seen or ()), *(c for task in about.history for c in task["classes"])])
+    return History(number, tuple(classes), tuple(about.history))
+
+
+def _probe(values: dict[str, Any]) -> Probe:
+    saved = from_json(_Probe, values, path="probe.")
+    if len(saved.shape) != 3 or min(saved.shape) < 1 or not saved.answer:
+        raise ValueError(f"a frozen network gave {len(saved.answer)} numbers for images of shape {saved.shape}")
+    return Probe(tuple(saved.shape), tuple(saved.answer))
 
 
 @contextmanager
