@@ -16,23 +16,25 @@ from scommer.methods import METHODS
 from scommer.paper.documents.runs import paired
 from scommer.paper.documents.vocabulary import Vocabulary
 from scommer.paper.gcil_as_published import gcil_as_published
-from scommer.runs.presets import settings
+from scommer.runs.presets import earlier, settings
 
 ROOT = Path(__file__).parents[2]
 OF_THE_PAPER = ("sgd", "joint", "er", "der++", "cls-er", "scommer")
 
 
 def by_seed(method: str, memory: str) -> dict[int, float]:
-    """Class-IL accuracy on S-CIFAR10-200 with the preset, from the files alone."""
-    found: dict[int, float] = {}
-    for path in (ROOT / "results").glob(f"s-cifar10-{method}-200-seed*/record.json"):
-        r = json.loads(path.read_text())
-        held = settings("s-cifar10", method, 200)
-        if r["experiment"]["variant"] == "official" and r["settings"] == r["settings"] | {
-            name: value for name, value in held.items() if name in r["settings"]
-        }:
-            found[r["experiment"]["seed"]] = statistics.fmean(r["matrices"][memory]["class_il"][-1])
-    return dict(sorted(found.items()))
+    """Class-IL accuracy on S-CIFAR10-200 from the files alone: with the preset, or the earlier one with more runs."""
+    found: list[dict[int, float]] = []
+    today = settings("s-cifar10", method, 200)
+    for held in (today, today | earlier(method)):
+        found.append({})
+        for path in (ROOT / "results").glob(f"s-cifar10-{method}-200-seed*/record.json"):
+            r = json.loads(path.read_text())
+            if r["experiment"]["variant"] == "official" and r["settings"] == r["settings"] | {
+                name: value for name, value in held.items() if name in r["settings"]
+            }:
+                found[-1][r["experiment"]["seed"]] = statistics.fmean(r["matrices"][memory]["class_il"][-1])
+    return dict(sorted(max(found, key=len).items()))
 
 
 @pytest.mark.parametrize(("method", "memory"), [("er", "working"), ("der++", "working"), ("cls-er", "stable")])
