@@ -14,7 +14,7 @@ import pytest
 from calling import call
 from PIL import Image
 
-from scommer import cli
+from scommer import cli, plugins
 from scommer.methods import METHODS
 from scommer.nn.networks import NETWORKS
 from scommer.runs import presets
@@ -126,6 +126,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for registry, entries in before:
         for name in set(registry) - set(entries):
             del registry[name]
+    plugins.LOADED.clear()
 
 
 @pytest.mark.usefixtures("registries")

@@ -118,10 +118,10 @@ def label(record: Record, others: Sequence[Record]) -> str:
     rivals = [settings_of(r) for r in others if same.items() <= vars(r.experiment).items()]
     differing = [name for name, v in settings.items() if any(rival.get(name) != v for rival in rivals)]
     own_changes = changed(record) if e.method in METHODS else {}
-    if len(differing) > 1:  # settings as in the preset are left out
+    if len(differing) > 1 and e.method in METHODS:  # settings as in the preset are left out
         if not own_changes:
             return ", ".join([*parts, PRESET])
-        differing = [name for name in differing if name in own_changes] or differing
+        differing = [name for name in differing if name in own_changes]
     changes_of_all = [changed(r) for r in others] if len(others) > 1 else [{}]
     for name, value in own_changes.items():
         if name not in differing and any(c.get(name, _ABSENT) != value for c in changes_of_all):
