@@ -15,7 +15,7 @@ from rich.text import Text
 
 from scommer.errors import RunWarning, UsageError, printable
 from scommer.runs.facts import Progress
-from scommer.runs.progress import clock, passed
+from scommer.runs.progress import SLOW_STEPS, clock, passed
 from scommer.runs.record import Record, load_progress
 from scommer.sweeps.todo import Wanted
 
@@ -73,10 +73,11 @@ class _Run:
     def __init__(self, wanted: Wanted, folder: Path) -> None:
         self.name, self.path = wanted.name, folder / "progress.json"
         self.state: State = "done" if wanted.done else "waiting"
-        self.left, self.steps = wanted.left, wanted.steps
+        self.left = self.steps_to_go = wanted.left
         self.written = self._time_written()
         self.progress: Progress | None = None
-        self.first: tuple[float, int] | None = None  # when it was first seen running, and its steps then
+        self.slow = wanted.steps - wanted.left + SLOW_STEPS  # until then, most time goes into compilation
+        self.first: tuple[float, int] | None = None  # when it was first seen past these, and its steps then
         self.speed = 0.0  # steps per second
 
     def _time_written(self) -> float:
@@ -94,9 +95,14 @@ class _Run:
             done, total = self.progress.steps
             self.state, self.left, now = "running", total - done, time.monotonic()
             if self.first is None:
-                self.first = now, done
+                self.first = (now, done) if done >= self.slow else None
             elif now > self.first[0]:
                 self.speed = (done - self.first[1]) / (now - self.first[0])
+
+    @property
+    def measured(self) -> bool:
+        """Whether the run's steps, from here on, say how fast the sweep is."""
+        return self.first is not None or (self.state == "done" and self.steps_to_go > 0)
 
     @property
     def seconds_left(self) -> float | None:
@@ -113,14 +119,15 @@ class FollowingWatch(SweepWatch):
     def begin(self, todo: Sequence[Wanted], out: Path) -> None:
         super().begin(todo, out)
         self.out, self.runs = out, {w.name: _Run(w, out / w.name) for w in todo}
-        self.started = self.looked = time.monotonic()
+        self.looked = time.monotonic()
         self.active: set[str] = set()  # given to a process, or held by another sweep
-        self.total_left = sum(run.left for run in self.runs.values())
+        self.first: tuple[float, int] | None = None  # when a run was first past its slow steps; steps left of all then
 
     def add(self, todo: Sequence[Wanted]) -> None:
         new = {w.name: _Run(w, self.out / w.name) for w in todo if w.name not in self.runs}
         self.runs |= new
-        self.total_left += sum(run.left for run in new.values())
+        if self.first:
+            self.first = self.first[0], self.first[1] + sum(run.left for run in new.values())
 
     def submitted(self, names: Sequence[str]) -> None:
         self.active |= set(names)
@@ -152,10 +159,12 @@ class FollowingWatch(SweepWatch):
         """Return how many runs are in which state, and the time left for all of them."""
         count = Counter(run.state for run in self.runs.values())
         text = ", ".join(f"{count[state]} {state}" for state in STATES if count[state] or state in STATES[:3])
-        left = sum(run.left for run in self.runs.values())
-        seconds = time.monotonic() - self.started
-        if (taken := self.total_left - left) > 0 and left and seconds > 0:
-            text += f"; about {clock(left * seconds / taken)} left"
+        left, now = sum(run.left for run in self.runs.values()), time.monotonic()
+        if self.first is None:
+            if any(run.measured for run in self.runs.values()):
+                self.first = now, left
+        elif (taken := self.first[1] - left) > 0 and left and now > self.first[0]:
+            text += f"; about {clock(left * (now - self.first[0]) / taken)} left"
         return text
 
     def show_warning(self, message: str) -> None:
