@@ -91,6 +91,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
     assert different(whole, advance(second, 60)) == []
 
 
+def test_steps_and_epochs_within_a_task_do_not_wait_for_the_gpu() -> None:
+    made = learner("scommer", epochs=5)
+    moments = made.learn()
+    while made.epoch < 2:  # the step is captured by then
+        next(moments)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        while made.epoch < 4:
+            next(moments)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert made.task == 0
+    assert len(made.curve) == 4  # all are read when they are needed
+
+
 @pytest.mark.usefixtures("uncompiled")
 def test_learners_in_one_process_equal_single_learners() -> None:
     settings = [("scommer", 1), ("scommer", 2), ("cls-er", 1)]

@@ -81,7 +81,8 @@ class Learner:
         self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
         # results
         self.loss = torch.zeros((), dtype=torch.float64, device=self.device)  # summed over this epoch
-        self.curve: list[float] = []  # mean loss of each epoch
+        self._curve: list[float] = []  # mean loss of each epoch, as far as it was read
+        self._unread: list[Tensor] = []  # that of the later ones, on the device
         self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
         self.untrained: Scores | None = None
         self.check: Callable[[], None] = lambda: None
@@ -170,7 +171,10 @@ class Learner:
 
     def _begin_epoch(self) -> None:
         phase = self.phases[self.task]
-        self.order = phase[torch.randperm(len(phase), generator=self.order_generator)].to(self.device)
+        order = phase[torch.randperm(len(phase), generator=self.order_generator)]
+        if self.device.type == "cuda":
+            order = order.pin_memory()  # so that the copy does not wait for the steps before it
+        self.order = order.to(self.device, non_blocking=True)
 
     def _next_step(self) -> None:
         index = self.order[self.batch * self.batch_size : (self.batch + 1) * self.batch_size]
@@ -228,18 +232,38 @@ class Learner:
         if not self.batch:
             return self.curve[-1] if self.curve else float("nan")
         with self.own_stream.run():
-            loss = self.loss.item() / self.batch
+            return self._finite(self.loss.item() / self.batch, self.epoch)
+
+    def _finite(self, loss: float, epoch: int) -> float:
         if not np.isfinite(loss):
             raise RunError(
-                f"the loss became {loss} in task {self.task + 1}, epoch {self.epoch + 1}: "
+                f"the loss became {loss} in task {self.task + 1}, epoch {epoch + 1}: "
                 f"lower the learning rate (lr = {self.training.lr}) or check the images for NaN"
             )
         return loss
 
+    @property
+    def curve(self) -> list[float]:
+        """The mean loss of each epoch. Reading it waits for the GPU, so training itself does that once per task."""
+        self._read_losses()
+        return self._curve
+
+    @curve.setter
+    def curve(self, losses: list[float]) -> None:
+        self._curve, self._unread = losses, []
+
+    def _read_losses(self) -> None:
+        if self._unread:
+            with self.own_stream.run():
+                losses = torch.stack(self._unread).tolist()
+            first = self.epoch - len(losses)
+            self._curve += [self._finite(loss, first + i) for i, loss in enumerate(losses)]
+            self._unread = []
+
     def divergence(self) -> str | None:
-        """Return a warning if the last epoch's loss is far above that of guessing."""
+        """Return a warning if the last epoch's loss is far above that of guessing; None if it was not read yet."""
         guessing = np.log(max(2, self.stream.data.num_classes))
-        if not self.method.descends or self.curve[-1] <= DIVERGED * guessing:
+        if not self.method.descends or self._unread or self.curve[-1] <= DIVERGED * guessing:
             return None
         return (
             f"training diverges: the last epoch's mean loss is {self.curve[-1]:.1f}, that of guessing {guessing:.1f}; "
@@ -247,10 +271,12 @@ class Learner:
         )
 
     def _end_epoch(self) -> None:
-        self.curve.append(self.mean_loss())
+        self._unread.append(self.loss / self.batch)
         self.loss.zero_()
         self.method.after_epoch(self.memories, self.epoch)
         self.epoch, self.batch = self.epoch + 1, 0
+        if self.device.type == "cpu" or self.epoch == self.epochs:
+            self._read_losses()
 
     # --- evaluation
 
