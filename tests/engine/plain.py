@@ -488,6 +488,7 @@ class Plus(SCoMMER):
         super().begin()
         self.buffer = Balanced(self.buffer.capacity, self.seed)
         self.labels: list[int] = []  # of this task so far
+        self.consolidated = 0  # steps so far
         self.earlier: set[int] = set()
         self.snapshot = self.slow.net.copy()
 
@@ -526,7 +527,9 @@ class Plus(SCoMMER):
     def after_step(self) -> None:
         task = self.stream.tasks[len(self.matrix)].train
         steps = self.s["epochs"] * (len(task) // int(self.s["batch"]))
-        self.slow.consolidate(self.net, self.s["r"], 1 - 1 / (self.s["r"] * self.s["horizon"] * steps))
+        self.consolidated += 1
+        window = min(self.s["horizon"] * steps, self.s["recent"] * self.consolidated or math.inf)
+        self.slow.consolidate(self.net, self.s["r"], max(0.0, 1 - 1 / (self.s["r"] * window)))
 
     def after_task(self, t: int, index: Tensor) -> None:
         super().after_task(t, index)

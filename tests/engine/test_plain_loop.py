@@ -57,9 +57,10 @@ def close(found: Any, expected: Any, tolerance: float = 2e-4) -> None:
     np.testing.assert_allclose(np.asarray(found, float), np.asarray(expected, float), atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("teacher", ["long_term", "snapshot"])
-def test_the_variant_plus_leaves_what_a_plain_loop_leaves(teacher: str, stream: Stream) -> None:
+@pytest.mark.parametrize(("teacher", "recent"), [("long_term", 0.0), ("snapshot", 0.0), ("long_term", 0.25)])
+def test_the_variant_plus_leaves_what_a_plain_loop_leaves(teacher: str, recent: float, stream: Stream) -> None:
     own = {"gamma": 0.4, "r": 0.6, "pi_s": 1.5, "pi_h": 2.0, "warmup": 0, "horizon": 0.4, "balance": 1.5, "teach": 0.7}
+    own["recent"] = recent
     dropout = {"dropout": "last"}
     numbers = {k: v for k, v in SHARED.items() if k != "network"} | own
     plain = Plus(stream, SEED, BUFFER, own_teacher=teacher == "long_term", **numbers)

@@ -26,8 +26,8 @@ class SCoMMER(Coding, Method):
     Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
 
     The variant `plus` adds three things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
-    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α that averages
-    over the same fraction of every task, 1 - α = 1 / (r · horizon · steps of the task).
+    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α with
+    r (1 - α) = 1 / min(h · steps of the task, f · steps so far), which averages over the same fraction of every task.
     """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval: the distance from the logits of long-term memory
@@ -37,6 +37,7 @@ class SCoMMER(Coding, Method):
     alpha: float = 0.999  # α, decay of long-term memory
     ramp: bool = True  # let the decay grow from 0.5 to α over the first steps
     horizon: float = 0.0  # h, fraction of a task that long-term memory averages over, which sets α; 0: α as given
+    recent: float = 0.0  # f, limit of the horizon, as a fraction of all steps so far; 0: no limit
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
     answer: Literal["long_term", "working"] = "long_term"  # memory used for inference
     balance: float = 0.0  # τ, strength of the correction for each class's share of the training images
@@ -48,7 +49,7 @@ class SCoMMER(Coding, Method):
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup", "horizon", "balance", "teach")
+        within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup", "horizon", "recent", "balance", "teach")
         within(self, 0, 1, "r", "alpha", "active")
 
     @property
@@ -123,8 +124,11 @@ class SCoMMER(Coding, Method):
 
     def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
         if self.long_term:
-            alpha = _decay(memories.task_steps, self.r, self.horizon) if self.horizon else self.alpha
-            memories.long_term["long_term"].consolidate(memories.working, self.r, alpha, self.ramp)
+            slow = memories.long_term["long_term"]
+            alpha: float | Tensor = self.alpha
+            if self.horizon:
+                alpha = _decay(slow.step, memories.task_steps, self.r, self.horizon, self.recent)
+            slow.consolidate(memories.working, self.r, alpha, self.ramp)
 
     def after_epoch(self, memories: Memories, epoch: int) -> None:
         if epoch > self.warmup:
@@ -178,6 +182,9 @@ def _teach(z: Tensor, taught: Tensor, earlier: Tensor, current: Tensor, weight: 
 
 
 @compiled
-def _decay(steps: Tensor, r: float, horizon: float) -> Tensor:
-    """Return the α that averages over this part of a task: r (1 - α) = 1 / (horizon · steps)."""
-    return (1 - 1 / (r * horizon * steps)).clamp(min=0)
+def _decay(step: Tensor, task_steps: Tensor, r: float, horizon: float, recent: float) -> Tensor:
+    """Return the α that averages over part of a task: r (1 - α) = 1 / min(h · steps of the task, f · steps so far)."""
+    window = horizon * task_steps
+    if recent:
+        window = torch.minimum(window, recent * (step + 1))
+    return (1 - 1 / (r * window)).clamp(min=0)
