@@ -91,6 +91,17 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
     assert different(whole, advance(second, 60)) == []
 
 
+def test_kernels_are_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    ahead: list[bool] = []  # for each kernel that is compiled
+    monkeypatch.setattr(
+        triton.knobs.runtime, "jit_post_compile_hook", lambda *, is_manual_warmup, **_: ahead.append(is_manual_warmup)
+    )
+    advance(learner("scommer", precision="bf16", batch=24, width=40), 8)  # sizes of no other test
+    assert ahead
+    assert all(ahead)
+
+
 def test_steps_and_epochs_within_a_task_do_not_wait_for_the_gpu() -> None:
     made = learner("scommer", epochs=5)
     moments = made.learn()

@@ -112,6 +112,21 @@ def test_a_step_reads_nothing_from_the_device(stream: Stream, method: str, monke
             bool(made.loss > 0)  # the detector detects
 
 
+def test_a_rehearsal_changes_nothing(stream: Stream, method: str) -> None:
+    """Before training, and in the middle of a task."""
+    plain, rehearsed = learner(stream, method), learner(stream, method)
+    rehearsed.rehearse()
+    moments = plain.learn(), rehearsed.learn()
+    for _ in range(35):
+        for each in moments:
+            next(each)
+    rehearsed.rehearse()
+    for each in moments:
+        for _ in each:
+            pass
+    assert_same(state_of(plain), state_of(rehearsed))
+
+
 def test_memory_has_the_declared_size(stream: Stream, method: str) -> None:
     made = learner(stream, method)
     finish(made)

@@ -80,6 +80,14 @@ def evaluate(
     )
 
 
+@torch.no_grad()
+def run_once(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> None:
+    """Take the first pass of an evaluation, for what it compiles."""
+    size = images_per_pass(images)
+    with _evaluating(view.memory.network, lambda: None):
+        _respond(view, images[:size], labels[:size], augment, classes)
+
+
 @contextmanager
 def _evaluating(network: nn.Module, check: Callable[[], None]) -> Iterator[None]:
     """Put a network into evaluation mode, and call `check` before each layer: a batch may take seconds on a CPU."""

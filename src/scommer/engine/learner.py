@@ -11,8 +11,9 @@ from torch import Tensor
 from scommer import randomness
 from scommer.device import Precision
 from scommer.engine.augment import Augment
-from scommer.engine.evaluate import Scores, evaluate
+from scommer.engine.evaluate import Scores, evaluate, run_once
 from scommer.errors import RunError, UsageError
+from scommer.gpu.ahead import can_compile_ahead, compiling_ahead
 from scommer.gpu.capture import Step, captured
 from scommer.gpu.side_stream import SideStream, record_event
 from scommer.methods import Batch, MemoryFactory, Method, TaskImages, View
@@ -73,7 +74,8 @@ class Learner:
         self.side = SideStream(self.device)  # for what needs no gradient
         self.run_step: Step = self.step
         if capture and self.device.type == "cuda":
-            self.run_step = captured(self.step, {self.augment_generator, *self.memories.generators().values()})
+            generators = {self.augment_generator, *self.memories.generators().values()}
+            self.run_step = captured(self.step, generators, recalls=method.draws > 0)
         # position
         self.task = self.epoch = self.batch = 0
         self.ended = False  # the task: all that remains is to evaluate it
@@ -102,6 +104,9 @@ class Learner:
             yield reached
 
     def _learn(self) -> Iterator[Moment]:
+        if self.task < len(self.phases) and can_compile_ahead(self.device):
+            with compiling_ahead():
+                self.rehearse()
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
@@ -193,6 +198,24 @@ class Learner:
         generator = randomness.generator(self.seed, f"after_task/{self.earlier + self.task}")
         index, normalise = self.phases[self.task], self.augment.normalise
         return TaskImages(self.images, self.labels, index, normalise, generator, self.check)
+
+    def rehearse(self) -> None:
+        """Take the first steps and a pass of an evaluation, and restore all that they change."""
+        live = {**self.memories.tensors(), "loss": self.loss}
+        tensors = {name: t.clone() for name, t in live.items()}
+        states = {name: g.get_state() for name, g in self.generators().items()}
+        index = self.phases[self.task][: self.batch_size].to(self.device)
+        replay = 0 if self.memories.episodic is None else min(self.training.replay, self.memories.episodic.capacity)
+        for recalled in sorted({0, replay if self.method.draws else 0}):
+            self.step(index, recalled, True)
+        if len(self.test_images):
+            view, classes = self.method.views(self.memories, [])[0], self.stream.data.num_classes
+            run_once(view, self.test_images, self.test_labels, self.augment, classes)
+        for name, t in live.items():
+            t.copy_(tensors[name])
+        for name, generator in self.generators().items():
+            generator.set_state(states[name])
+        self.memories.sync_half()
 
     def step(self, index: Tensor, replay: int, offer: bool) -> None:
         """Take one step of Algorithm 1: a function of tensors, with no host read and no branch on data."""

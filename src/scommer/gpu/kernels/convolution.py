@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from scommer.gpu.ahead import launch
 from scommer.gpu.kernels.tensors import PROGRAMS, channels_last, empty
 
 BOX_BYTES = 128  # width of a box along the sum
@@ -60,7 +61,7 @@ def _launch_conv_image(x: Tensor, weight: Tensor) -> Tensor:
     x, w = channels_last(x), weight.permute(0, 2, 3, 1).reshape(len(weight), -1)
     (n, inputs, side, _), (outputs, fan_in) = x.shape, w.shape
     y = empty(x, n, side, side, outputs, dtype=x.dtype)
-    _conv_image[(triton.cdiv(n * side**2, 128), outputs // 64)](
+    launch(_conv_image, (triton.cdiv(n * side**2, 128), outputs // 64))(
         x, w, y, n * side**2, outputs, inputs=inputs, side=side, size=weight.shape[2], fan_in=fan_in,
         depth=max(16, triton.next_power_of_2(fan_in)), rows=128, columns=64, num_warps=4,
     )  # fmt: skip
@@ -82,7 +83,7 @@ def _launch_conv(x: Tensor, weight: Tensor, stride: int, transposed: bool) -> Te
         rows = 64
     box = _box_shape(small, rows)
     ws = TensorDescriptor.from_tensor(w, [depth, columns] if transposed else [columns, depth])
-    _conv[(triton.cdiv(pixels, rows) * column_tiles, phases)](
+    launch(_conv, (triton.cdiv(pixels, rows) * column_tiles, phases))(
         _descriptor(x, box, depth, 1 if transposed else stride), ws, y, pixels, outputs, column_tiles, inputs=inputs,
         side=small, stride=stride, size=size, transposed=transposed, samples=box[0], lines=box[1], columns=columns,
         depth=depth, num_warps=4 if rows == 64 else 8, num_stages=4 if rows == 64 else 3,
@@ -106,20 +107,20 @@ def conv_weight_gradient(x: Tensor, g: Tensor, out: Tensor, size: int, stride: t
     grid = (outputs // rows * column_tiles, split)
     if image:
         fan_in = out.numel() // outputs
-        _conv_image_weight_gradient[grid](
+        launch(_conv_image_weight_gradient, grid)(
             x, g, partial, n * side**2, outputs, boxes_each * depth, inputs=inputs, side=side, size=size, fan_in=fan_in,
             rows=rows, columns=max(16, triton.next_power_of_2(fan_in)), depth=depth, num_warps=4, num_stages=3,
         )  # fmt: skip
     else:
         box = _box_shape(side, depth)
-        _conv_weight_gradient[grid](
+        launch(_conv_weight_gradient, grid)(
             _descriptor(x, box, columns, stride[0]), _descriptor(g, box, rows), partial, outputs, column_tiles, boxes,
             boxes_each, inputs=inputs, side=side, stride=stride[0], size=size, samples=box[0], lines=box[1],
             rows=rows, columns=columns, depth=depth,
             num_warps=8 if rows == columns == 128 else 4, num_stages=3 if x.itemsize == 2 else 2,
         )  # fmt: skip
     if split > 1:
-        _sum_partials[(triton.cdiv(out.numel(), 128),)](
+        launch(_sum_partials, (triton.cdiv(out.numel(), 128),))(
             partial, out, out.numel(), split, padded_split=triton.next_power_of_2(split), block=128, num_warps=4
         )
 

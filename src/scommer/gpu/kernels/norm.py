@@ -11,6 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
+from scommer.gpu.ahead import launch
 from scommer.gpu.kernels import norm_kernels
 from scommer.gpu.kernels.tensors import PROGRAMS, channels_last, empty
 
@@ -132,11 +133,11 @@ def _apply(
     inputs = (x, residual, keep, mean, scale, weight, bias, *_bounds(plan.parts))
     scores = empty(x, b, 2, g.split, c) if plan.threshold_rank or plan.return_fired else None
     if scores is not None:
-        norm_kernels.unit_scores[grid](*inputs, scores, **constants)
+        launch(norm_kernels.unit_scores, grid)(*inputs, scores, **constants)
     y = torch.empty_like(x)
     fired = empty(x, b, c, dtype=torch.bool) if plan.return_fired else None
     pooled = empty(x, b, c) if plan.return_fired and g.split == 1 else None
-    norm_kernels.apply[grid](
+    launch(norm_kernels.apply, grid)(
         *inputs, scores, y, fired, pooled, plan.threshold_rank, relu=plan.relu, k_wta=plan.threshold_rank > 0,
         return_fired=plan.return_fired, has_pooled=pooled is not None, **constants,
     )  # fmt: skip
@@ -161,9 +162,9 @@ class _FusedNorm(torch.autograd.Function):
         sums, mean, scale = empty(x, parts, 2, g.partials, c), empty(x, parts, c), empty(x, parts, c)
         bounds = _bounds(plan.parts)
         grid, constants = g.by_part(parts)
-        norm_kernels.partial_sums[grid](x, sums, *bounds, **constants)
+        launch(norm_kernels.partial_sums, grid)(x, sums, *bounds, **constants)
         grid, constants = g.by_column()
-        norm_kernels.finish_statistics[grid](
+        launch(norm_kernels.finish_statistics, grid)(
             x, sums, mean, scale, running_mean, running_var, plan.momentum, *bounds,
             parts=parts, eps=plan.eps, **constants,
         )  # fmt: skip
@@ -189,7 +190,7 @@ class _FusedNorm(torch.autograd.Function):
         # The gradient of the sum, and so of the residual. It is stored only if it differs from the incoming gradient.
         summed = torch.empty_like(x) if ctx.has_residual and (relu or has_second or has_pooled) else None
         grid, constants = g.by_part(parts)
-        norm_kernels.backward_sums[grid](
+        launch(norm_kernels.backward_sums, grid)(
             x, y, first, second, pooled, summed, sums, mean, scale, *ctx.bounds,
             relu=relu, has_second=has_second, has_pooled=has_pooled, has_summed=summed is not None, **constants,
         )  # fmt: skip
@@ -197,11 +198,11 @@ class _FusedNorm(torch.autograd.Function):
             first, relu, has_second, has_pooled = summed, False, False, False
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
         grid, constants = g.by_column()
-        norm_kernels.finish_backward[grid](
+        launch(norm_kernels.finish_backward, grid)(
             sums, corrections, scale, dweight, dbias, *ctx.bounds, parts=parts, **constants
         )
         grid, constants = g.by_sample(len(x))
-        norm_kernels.input_gradient[grid](
+        launch(norm_kernels.input_gradient, grid)(
             x, y, first, second, pooled, dx, corrections, mean, scale, weight, *ctx.bounds,
             parts=parts, relu=relu, has_second=has_second, has_pooled=has_pooled, **constants,
         )  # fmt: skip

@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from scommer.gpu.ahead import launch
+
 BLOCK = 4096  # weights that a program updates
 
 
@@ -19,7 +21,7 @@ def lerp(theta: Tensor, half: Tensor | None, target: Tensor, weight: Tensor) -> 
 
 def _launch(theta: Tensor, half: Tensor | None, other: Tensor, weight: Tensor | float, lerp: bool) -> None:
     n = theta.numel()
-    _update[(triton.cdiv(n, BLOCK),)](
+    launch(_update, (triton.cdiv(n, BLOCK),))(
         theta, half, other, weight, n, lerp=lerp, has_half=half is not None, block=BLOCK, num_warps=8
     )
 
