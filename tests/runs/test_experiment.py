@@ -172,7 +172,16 @@ def test_the_place_is_always_a_task_and_an_epoch_of_the_run() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"balanced": True}, {"horizon": 0.5}, {"recent": 0.1}, {"balance": 1.0}, {"teach": 0.1}, {"teacher": "snapshot"}],
+    [
+        {"balanced": True},
+        {"horizon": 0.5},
+        {"recent": 0.1},
+        {"balance": 1.0},
+        {"teach": 0.1},
+        {"teacher": "snapshot"},
+        {"jitter": 0.2},
+        {"cutout": 2},
+    ],
     ids=str,
 )
 def test_every_setting_that_came_later_is_in_the_name_unless_it_does_nothing(settings: dict[str, Any]) -> None:
