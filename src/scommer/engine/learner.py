@@ -57,12 +57,9 @@ class Learner:
         half = torch.bfloat16 if precision == "bf16" else None
         data = stream.data
         _check_statistics(training, data.image_shape)
-        self.augment, self.augment_recalled = (
-            Augment(
-                training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32,
-                data.image_shape[0], jitter=jitter, cutout=cutout,
-            )
-            for jitter, cutout in ((0.0, 0), (training.jitter, training.cutout))
+        self.augment = Augment(
+            training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32,
+            data.image_shape[0], jitter=training.jitter, cutout=training.cutout,
         )  # fmt: skip
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
@@ -251,7 +248,7 @@ class Learner:
     def _recall(self, n: int) -> Batch:
         assert self.memories.episodic is not None
         fields = self.memories.episodic.recall(n)
-        return Batch(self.augment_recalled(fields.pop("x"), self.augment_generator), fields.pop("y"), fields)
+        return Batch(self.augment(fields.pop("x"), self.augment_generator), fields.pop("y"), fields)
 
     def mean_loss(self) -> float:
         """Return the mean loss of this epoch so far; raise an error if it is not finite."""

@@ -30,8 +30,8 @@ class Training:
     balanced: bool = False  # memory keeps equal numbers of images per class, instead of a sample of all
     pad: int = 4  # largest random shift of an image, in pixels; 0: no random crop
     flip: bool = True  # mirror half of the images, chosen at random
-    jitter: float = 0.0  # largest relative change of a recalled image's contrast, brightness and saturation
-    cutout: int = 0  # side of a random square that is blanked in each recalled image, in pixels
+    jitter: float = 0.0  # largest random change of an image's contrast, brightness and saturation
+    cutout: int = 0  # side of a random square that is blanked in each image, in pixels; 0: none
     mean: tuple[float, ...] = (0.5,)  # value subtracted from pixels, per channel
     std: tuple[float, ...] = (0.5,)  # value that pixels are divided by, per channel
 
