@@ -41,6 +41,12 @@ def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture(autouse=True)
+def _rehearsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test rehearse: what one test compiled ahead is still to be compiled for the next."""
+    monkeypatch.setattr("scommer.engine.learner._REHEARSED", set())
+
+
 @pytest.fixture
 def uncompiled() -> Iterator[None]:
     """Switch compilation off: compiled functions round differently."""
@@ -89,6 +95,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
     second = learner(method)
     restore(second, {name: t.cpu() for name, t in tensors.items()}, values)
     assert different(whole, advance(second, 60)) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rehearsal_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsed = advance(learner(method, precision="bf16"), 12)
+    monkeypatch.setattr("scommer.engine.learner.can_compile_ahead", lambda _: False)
+    assert different(rehearsed, advance(learner(method, precision="bf16"), 12)) == []
 
 
 def test_kernels_are_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ from scommer.methods.training import Training
 from scommer.streams import Stream
 
 Moment = Literal["step", "epoch", "task"]
+READ_EPOCHS = 10  # after which losses are read at the latest, to notice a run that diverges
+_REHEARSED: set[str] = set()  # learners whose kernels were compiled ahead
 DIVERGED = 5  # times the loss of random guessing; healthy runs stay below half of that
 
 
@@ -75,7 +77,7 @@ class Learner:
         self.run_step: Step = self.step
         if capture and self.device.type == "cuda":
             generators = {self.augment_generator, *self.memories.generators().values()}
-            self.run_step = captured(self.step, generators, recalls=method.draws > 0)
+            self.run_step = captured(self.step, generators, self._is_alone)
         # position
         self.task = self.epoch = self.batch = 0
         self.ended = False  # the task: all that remains is to evaluate it
@@ -104,9 +106,8 @@ class Learner:
             yield reached
 
     def _learn(self) -> Iterator[Moment]:
-        if self.task < len(self.phases) and can_compile_ahead(self.device):
-            with compiling_ahead():
-                self.rehearse()
+        if self.task < len(self.phases) and self.method.descends and can_compile_ahead(self.device):
+            self._compile_ahead()
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
@@ -199,15 +200,30 @@ class Learner:
         index, normalise = self.phases[self.task], self.augment.normalise
         return TaskImages(self.images, self.labels, index, normalise, generator, self.check)
 
+    def _is_alone(self, replay: int) -> bool:
+        """Return whether the next step is the first of a run: unlike all others, it has nothing to recall."""
+        return self.method.draws > 0 and not replay and not (self.task or self.epoch or self.batch)
+
+    def _compile_ahead(self) -> None:
+        """Compile the kernels of this learner, unless one like it has done so in this process."""
+        facts = (self.method, self.training, self.batch_size, self.precision, self.device, self.offered > 0)
+        data, episodic = self.stream.data, self.memories.episodic
+        key = repr((*facts, data.image_shape, data.num_classes, episodic and episodic.capacity))
+        if key not in _REHEARSED:
+            _REHEARSED.add(key)
+            with compiling_ahead():
+                self.rehearse()
+
     def rehearse(self) -> None:
-        """Take the first steps and a pass of an evaluation, and restore all that they change."""
+        """Take a step of each kind and a pass of an evaluation, and restore all that they change."""
         live = {**self.memories.tensors(), "loss": self.loss}
         tensors = {name: t.clone() for name, t in live.items()}
         states = {name: g.get_state() for name, g in self.generators().items()}
         index = self.phases[self.task][: self.batch_size].to(self.device)
-        replay = 0 if self.memories.episodic is None else min(self.training.replay, self.memories.episodic.capacity)
-        for recalled in sorted({0, replay if self.method.draws else 0}):
-            self.step(index, recalled, True)
+        if self.offered == 0 or not self.method.draws:
+            self.step(index, 0, True)
+        if self.method.draws and self.memories.episodic is not None:
+            self.step(index, min(self.training.replay, self.memories.episodic.capacity), True)
         if len(self.test_images):
             view, classes = self.method.views(self.memories, [])[0], self.stream.data.num_classes
             run_once(view, self.test_images, self.test_labels, self.augment, classes)
@@ -267,7 +283,7 @@ class Learner:
 
     @property
     def curve(self) -> list[float]:
-        """The mean loss of each epoch. Reading it waits for the GPU, so training itself does that once per task."""
+        """The mean loss of each epoch. Reading it waits for the GPU, so training itself does that now and then only."""
         self._read_losses()
         return self._curve
 
@@ -298,7 +314,7 @@ class Learner:
         self.loss.zero_()
         self.method.after_epoch(self.memories, self.epoch)
         self.epoch, self.batch = self.epoch + 1, 0
-        if self.device.type == "cpu" or self.epoch == self.epochs:
+        if self.device.type == "cpu" or self.epoch == self.epochs or len(self._unread) == READ_EPOCHS:
             self._read_losses()
 
     # --- evaluation

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -11,12 +12,12 @@ import torch
 
 from scommer.gpu.switches import TRITON, enabled
 
-_ahead = False
+_ahead = ContextVar("ahead", default=False)  # of this thread: another one may predict meanwhile
 
 
 def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., Any]:
     """Return a function that launches a Triton kernel or, inside `compiling_ahead`, only starts to compile it."""
-    return partial(kernel.warmup, grid=grid) if _ahead else kernel[grid]
+    return partial(kernel.warmup, grid=grid) if _ahead.get() else kernel[grid]
 
 
 def can_compile_ahead(device: torch.device) -> bool:
@@ -30,18 +31,22 @@ def can_compile_ahead(device: torch.device) -> bool:
 
 @contextmanager
 def compiling_ahead() -> Iterator[None]:
-    """Inside, launch no kernel: compile them on all cores, and wait for that at the end. Results are not computed."""
+    """Inside, launch no Triton kernel: compile them on all cores, and wait for that at the end.
+
+    What such a kernel would compute is undefined.
+    """
     import triton
 
-    global _ahead
-    # Backward passes stay in this thread, because Triton's mode counts for one thread only.
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    cores = len(allowed(0)) if allowed else os.cpu_count()
+    # Backward passes stay in this thread: both this flag and Triton's mode count for one thread only.
     with (
-        ThreadPoolExecutor(os.cpu_count()) as pool,
+        ThreadPoolExecutor(cores) as pool,
         triton.AsyncCompileMode(pool),
         torch.autograd.set_multithreading_enabled(False),
     ):
-        _ahead = True
+        before = _ahead.set(True)
         try:
             yield
         finally:
-            _ahead = False
+            _ahead.reset(before)

@@ -15,20 +15,22 @@ EAGER_STEPS = 3  # before each capture, so that kernels are chosen and compiled 
 Step = Callable[[Tensor, int, bool], None]
 
 
-def captured(step: Step, generators: Iterable[torch.Generator], recalls: bool = False) -> Step:
+def captured(
+    step: Step, generators: Iterable[torch.Generator], alone: Callable[[int], bool] = lambda replay: False
+) -> Step:
     """Return a function with the same signature and effect that replays the step as a CUDA graph.
 
     A graph is captured once for each combination of batch size and host values. It stays valid for all tasks,
     because a step changes its state in place. The step may draw only from `generators`: replaying advances them
-    as an eager step would. Call it on a stream other than the default one. If the step `recalls`, the only one without
-    replay is the first of a run: nothing is compiled for it.
+    as an eager step would. Call it on a stream other than the default one. Nothing is compiled for a step that is
+    `alone`, the only one with its replay.
     """
     generators = list(generators)
     calls: dict[Hashable, int] = {}
     graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
     def run(index: Tensor, replay: int, offer: bool) -> None:
-        if recalls and not replay:
+        if alone(replay):
             step(index, replay, offer)
             return
         key = (len(index), replay, offer)

@@ -26,8 +26,8 @@ class SCoMMER(Coding, Method):
     Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
 
     The variant `plus` adds three things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
-    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α with
-    r (1 - α) = 1 / min(h · steps of the task, f · steps so far), which averages over the same fraction of every task.
+    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α that averages
+    over part of a task, or of all steps so far if that is less: r (1 - α) = 1 / min(h · steps of the task, f · steps).
     """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval: the distance from the logits of long-term memory
@@ -37,7 +37,7 @@ class SCoMMER(Coding, Method):
     alpha: float = 0.999  # α, decay of long-term memory
     ramp: bool = True  # let the decay grow from 0.5 to α over the first steps
     horizon: float = 0.0  # h, fraction of a task that long-term memory averages over, which sets α; 0: α as given
-    recent: float = 0.0  # f, limit of the horizon, as a fraction of all steps so far; 0: no limit
+    recent: float = 0.0  # f, limit of a horizon, as a fraction of all steps so far; 0: no limit
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
     answer: Literal["long_term", "working"] = "long_term"  # memory used for inference
     balance: float = 0.0  # τ, strength of the correction for each class's share of the training images
@@ -67,6 +67,8 @@ class SCoMMER(Coding, Method):
                 "semantic dropout starts only after a task, whose epochs are all within its warm-up: "
                 f"give more epochs{advice}"
             )
+        if self.recent and not self.horizon:
+            found.append("recent does nothing without a horizon: give one, such as horizon=3")
         if self.long_term and not self.horizon:
             found += decay_warnings(self.r, self.alpha, steps)
         return found

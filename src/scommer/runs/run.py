@@ -107,16 +107,15 @@ class Run:
 
     def note(self, moment: Moment) -> None:
         """Log the loss of an epoch or the accuracies after a task; warn once if training diverges."""
-        learner = self.learner
+        learner, values = self.learner, {}
+        if moment == "epoch" and self.log:
+            values["loss"] = learner.curve[-1]  # waits for a GPU
         if moment == "epoch" and not self.warned and (trouble := learner.divergence()):
             self.watch.warn(f"{self.plan.name}, task {learner.task + 1}, epoch {learner.epoch}: {trouble}")
             self.warned = True
         if not self.log or moment == "step":
             return
-        values = {}
-        if moment == "epoch":
-            values["loss"] = learner.curve[-1]
-        else:
+        if moment == "task":
             known = learner.tasks_learned
             for view, rows in learner.scores.items():
                 for setting in self.plan.stream.evaluation_settings:

@@ -101,7 +101,7 @@ class _Run:
 
     @property
     def measured(self) -> bool:
-        """Whether the run's steps, from here on, say how fast the sweep is."""
+        """Whether the run is past its slow steps, so that the sweep's speed can be measured from here on."""
         return self.first is not None or (self.state == "done" and self.steps_to_go > 0)
 
     @property
