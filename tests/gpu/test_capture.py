@@ -44,7 +44,7 @@ def _deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _rehearsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test rehearse: what one test compiled ahead is still to be compiled for the next."""
-    monkeypatch.setattr("scommer.engine.learner._REHEARSED", set())
+    monkeypatch.setattr("scommer.engine.rehearsal._rehearsed", set())
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_rehearsal_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rehearsed = advance(learner(method, precision="bf16"), 12)
-    monkeypatch.setattr("scommer.engine.learner.can_compile_ahead", lambda _: False)
+    monkeypatch.setattr("scommer.engine.rehearsal.can_compile_ahead", lambda _: False)
     assert different(rehearsed, advance(learner(method, precision="bf16"), 12)) == []
 
 

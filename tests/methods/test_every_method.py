@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scommer.data import load
 from scommer.engine.learner import Learner
+from scommer.engine.rehearsal import rehearse
 from scommer.engine.state import restore, state_of
 from scommer.methods import METHODS
 from scommer.runs import checkpoint
@@ -115,12 +116,12 @@ def test_a_step_reads_nothing_from_the_device(stream: Stream, method: str, monke
 def test_a_rehearsal_changes_nothing(stream: Stream, method: str) -> None:
     """Before training, and in the middle of a task."""
     plain, rehearsed = learner(stream, method), learner(stream, method)
-    rehearsed.rehearse()
+    rehearse(rehearsed)
     moments = plain.learn(), rehearsed.learn()
     for _ in range(35):
         for each in moments:
             next(each)
-    rehearsed.rehearse()
+    rehearse(rehearsed)
     for each in moments:
         for _ in each:
             pass

@@ -12,8 +12,8 @@ from scommer.gpu.compiling import compiled
 class Augment:
     """Random crop after padding with `pad` zero pixels, random horizontal flip, then (x - mean) / std.
 
-    Then, if asked for, `jitter` changes contrast and saturation by at most this fraction, and brightness by at most this
-    multiple of std; `cutout` blanks a square with sides of this length at a random place, possibly partly outside.
+    Then, if asked for, `jitter` changes contrast and saturation by at most this fraction, and brightness by at most
+    this multiple of std; `cutout` blanks a square with sides of this length at a random place, possibly partly outside.
     """
 
     def __init__(

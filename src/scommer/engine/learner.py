@@ -11,9 +11,9 @@ from torch import Tensor
 from scommer import randomness
 from scommer.device import Precision
 from scommer.engine.augment import Augment
-from scommer.engine.evaluate import Scores, evaluate, run_once
+from scommer.engine.evaluate import Scores, evaluate
+from scommer.engine.rehearsal import compile_ahead
 from scommer.errors import RunError, UsageError
-from scommer.gpu.ahead import can_compile_ahead, compiling_ahead
 from scommer.gpu.capture import Step, captured
 from scommer.gpu.side_stream import SideStream, record_event
 from scommer.methods import Batch, MemoryFactory, Method, TaskImages, View
@@ -23,7 +23,6 @@ from scommer.streams import Stream
 
 Moment = Literal["step", "epoch", "task"]
 READ_EPOCHS = 10  # after which losses are read at the latest, to notice a run that diverges
-_REHEARSED: set[str] = set()  # learners whose kernels were compiled ahead
 DIVERGED = 5  # times the loss of random guessing; healthy runs stay below half of that
 
 
@@ -106,8 +105,7 @@ class Learner:
             yield reached
 
     def _learn(self) -> Iterator[Moment]:
-        if self.task < len(self.phases) and self.method.descends and can_compile_ahead(self.device):
-            self._compile_ahead()
+        compile_ahead(self)
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
@@ -203,35 +201,6 @@ class Learner:
     def _is_alone(self, replay: int) -> bool:
         """Return whether the next step is the first of a run: unlike all others, it has nothing to recall."""
         return self.method.draws > 0 and not replay and not (self.task or self.epoch or self.batch)
-
-    def _compile_ahead(self) -> None:
-        """Compile the kernels of this learner, unless one like it has done so in this process."""
-        facts = (self.method, self.training, self.batch_size, self.precision, self.device, self.offered > 0)
-        data, episodic = self.stream.data, self.memories.episodic
-        key = repr((*facts, data.image_shape, data.num_classes, episodic and episodic.capacity))
-        if key not in _REHEARSED:
-            _REHEARSED.add(key)
-            with compiling_ahead():
-                self.rehearse()
-
-    def rehearse(self) -> None:
-        """Take a step of each kind and a pass of an evaluation, and restore all that they change."""
-        live = {**self.memories.tensors(), "loss": self.loss}
-        tensors = {name: t.clone() for name, t in live.items()}
-        states = {name: g.get_state() for name, g in self.generators().items()}
-        index = self.phases[self.task][: self.batch_size].to(self.device)
-        if self.offered == 0 or not self.method.draws:
-            self.step(index, 0, True)
-        if self.method.draws and self.memories.episodic is not None:
-            self.step(index, min(self.training.replay, self.memories.episodic.capacity), True)
-        if len(self.test_images):
-            view, classes = self.method.views(self.memories, [])[0], self.stream.data.num_classes
-            run_once(view, self.test_images, self.test_labels, self.augment, classes)
-        for name, t in live.items():
-            t.copy_(tensors[name])
-        for name, generator in self.generators().items():
-            generator.set_state(states[name])
-        self.memories.sync_half()
 
     def step(self, index: Tensor, replay: int, offer: bool) -> None:
         """Take one step of Algorithm 1: a function of tensors, with no host read and no branch on data."""
