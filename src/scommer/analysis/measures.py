@@ -47,7 +47,8 @@ def calibration_error(reliability: np.ndarray) -> float:
     `reliability` holds for each bin its images n_b, summed confidence n_b conf_b and hits n_b acc_b.
     """
     images, confidence, hits = reliability.T
-    return float(100 * np.abs(confidence - hits).sum() / images.sum()) if images.any() else float("nan")
+    n = images.sum()
+    return float(100 * np.abs(confidence - hits).sum() / n) if n >= 1 else float("nan")
 
 
 # --- class codes
