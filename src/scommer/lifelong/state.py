@@ -154,7 +154,7 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
         raise ValueError("names and classes differ")
     if not history.classes or not all(c in classes for c in history.classes):
         raise ValueError("no task was learned, or one with other classes")
-    if dtype not in ("uint8", "float32") or not all(type(n) is int for n in shape):
+    if dtype not in ("uint8", "float32") or not all(type(n) is int and n > 0 for n in shape):
         raise ValueError(f"its images are {dtype} {shape}")
     if about.offered < 0:
         raise ValueError(f"{about.offered} examples were offered")
