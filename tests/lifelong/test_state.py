@@ -59,6 +59,8 @@ def test_an_unchanged_file_is_loaded(tmp_path: Path) -> None:
         lambda tensors, about: about["settings"].pop("network"),
         lambda tensors, about: about["settings"].update(network="none of ours"),
         lambda tensors, about: about["settings"].update(width="wide"),
+        lambda tensors, about: about.update(form=["float32", [0, 8, 8]]),
+        lambda tensors, about: about["history"][0].update(range=[0.5]),
         lambda tensors, about: tensors.pop("answer/head.weight"),
         lambda tensors, about: tensors.update({"answer/head.weight": torch.zeros(2, 2)}),
         *(

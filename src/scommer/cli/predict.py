@@ -87,7 +87,7 @@ def _predictor(path: Path, memory: str | None, device: str | None) -> "tuple[Mod
         model = LifelongClassifier.load(path, device=device)
         dtype, shape = model.form_
         _check_images(path, shape)
-        ranges = [task["range"] for task in model.history_ if "range" in task]  # early files do not have it
+        ranges = [known for task in model.history_ if (known := task.get("range"))]  # early files do not have it
         _check_scale(path, model.settings_["mean"], model.settings_["std"], ranges, dtype)
         return _scaled(partial(model.predict_proba, layout="NHWC"), dtype), [str(c) for c in model.classes_], shape
     from scommer.runs.trained import load_trained

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -36,7 +35,7 @@ def figure(entries: Sequence[Entry]) -> Figure:
     panels = list(dict.fromkeys((e.stream, e.setting) for e in done))
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
-    with matplotlib.rc_context(style.RC):
+    with style.styled():
         made = Figure(figsize=(style.PAGE, 0.5 + down * (0.6 + ROW * len(rows))), layout="constrained")
         axes = made.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat
         for ax, (stream, setting) in zip(axes, panels, strict=False):

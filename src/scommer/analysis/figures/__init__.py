@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -96,7 +95,7 @@ def why_not(name: str, group: Group) -> str:
 
 def draw_groups(name: str, groups: Sequence[Group]) -> Figure:
     """Draw a figure of groups that it can show, under their labels."""
-    with matplotlib.rc_context(style.RC):
+    with style.styled():
         return FIGURES[name].draw([replace(g, label=style.plain(g.label)) for g in groups])
 
 
@@ -107,7 +106,7 @@ def as_svg(figure: Figure, transparent: bool = True) -> bytes:
     Numbering the ids instead makes equal figures equal files.
     """
     out = BytesIO()
-    with matplotlib.rc_context(style.RC):
+    with style.styled():
         figure.savefig(out, format="svg", dpi=250, metadata=METADATA[".svg"], transparent=transparent)
     numbers: dict[bytes, bytes] = {}
     return HASHED_ID.sub(lambda m: numbers.setdefault(m[0], b"n%d" % (len(numbers) + 1)), out.getvalue())
@@ -116,7 +115,7 @@ def as_svg(figure: Figure, transparent: bool = True) -> bytes:
 def as_small_png(figure: Figure) -> bytes:
     """Return a figure as PNG with a palette of 64 colours, a third of the size of one without."""
     drawn, small = BytesIO(), BytesIO()
-    with matplotlib.rc_context(style.RC):
+    with style.styled():
         figure.savefig(drawn, format="png", dpi=200, metadata=METADATA[".png"])
     with Image.open(drawn) as image:
         image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
@@ -130,6 +129,6 @@ def save(figure: Figure, path: Path) -> None:
         write_output(path, as_svg(figure, transparent=False))
         return
     out = BytesIO()
-    with matplotlib.rc_context(style.RC):
+    with style.styled():
         figure.savefig(out, format=kind[1:], dpi=250, metadata=METADATA[kind])
     write_output(path, out.getvalue())

@@ -1,9 +1,12 @@
 """The style of all figures: colours by method, markers, legends, and the widths of a paper's columns."""
 
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -24,6 +27,14 @@ RC: Any = {
 MARKERS = ("o", "s", "^", "D", "v")
 HATCHES = ("", "", "", "////", "....")  # of bars: later shades are close to each other
 ANSWERS, WORKING, FURTHER = "-", (0, (2.5, 1)), (0, (0.8, 0.8))  # line styles of memories
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in this style; a character that the font lacks becomes a box, without a warning."""
+    with matplotlib.rc_context(RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")
+        yield
 
 
 def plain(text: str, longest: int | None = None) -> str:
