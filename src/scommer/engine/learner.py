@@ -199,7 +199,7 @@ class Learner:
         return TaskImages(self.images, self.labels, index, normalise, generator, self.check)
 
     def _is_alone(self, replay: int) -> bool:
-        """Return whether the next step is the first of a run: unlike all others, it has nothing to recall."""
+        """Return whether the next step is the first of a run and has nothing to recall, unlike nearly all others."""
         return self.method.draws > 0 and not replay and not (self.task or self.epoch or self.batch)
 
     def step(self, index: Tensor, replay: int, offer: bool) -> None:

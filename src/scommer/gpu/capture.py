@@ -22,8 +22,8 @@ def captured(
 
     A graph is captured once for each combination of batch size and host values. It stays valid for all tasks,
     because a step changes its state in place. The step may draw only from `generators`: replaying advances them
-    as an eager step would. Call it on a stream other than the default one. Nothing is compiled for a step that is
-    `alone`, the only one with its replay.
+    as an eager step would. Call it on a stream other than the default one. `alone(replay)` says whether the next
+    step is hardly like any other: nothing is compiled for it.
     """
     generators = list(generators)
     calls: dict[Hashable, int] = {}

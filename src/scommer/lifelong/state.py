@@ -192,9 +192,9 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
 
 def _history(about: _About) -> History:
     for task in about.history:
-        known = from_json(_Task, task, path="history.")
-        if known.range is not None and len(known.range) != 2:
-            raise ValueError(f"its images were from {known.range}")
+        entry = from_json(_Task, task, path="history.")
+        if entry.range is not None and len(entry.range) != 2:
+            raise ValueError(f"history.range is {entry.range}")
     number = len(about.history) if about.tasks is None else about.tasks
     if number < len(about.history):
         raise ValueError(f"it describes {len(about.history)} of {number} tasks")
