@@ -1,0 +1,241 @@
+"""A plugin of what was tried for `plus`: further averages, mixed images, contrast, and class statistics at inference.
+
+`scommer run s-cifar10 --variant plus --validation 0.1 --set mix=cutmix --plugin docs/plus/trials.py`
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss, normalize
+
+from scommer.gpu.compiling import compiled
+from scommer.gpu.side_stream import record_event
+from scommer.memory import LongTermMemory
+from scommer.methods import METHODS, Batch, Memories, MemoryFactory, Outcome, View
+from scommer.methods.base import TaskImages, concatenate
+from scommer.methods.scommer import SCoMMER, _decay, _teach
+
+Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
+
+_TASKS: dict[int, list[Tensor]] = {}  # the images of each task so far, by the method's memories, for an upper bound
+
+
+@dataclass(frozen=True)
+class Trials(SCoMMER):
+    """SCoMMER with what may help. No other memory learns from the further averages."""
+
+    horizons: tuple[float, ...] = ()  # fractions of a task to average over
+    recents: tuple[float, ...] = ()  # fractions of all steps so far to average over
+    mix: Literal["none", "cutmix", "mixup", "across"] = "none"  # images of a batch; across: recalled with the task's
+    mix_share: float = 0.5  # of the images that are mixed
+    contrast: float = 0.0  # weight of a supervised contrastive loss on the features
+    discriminant: bool = False  # evaluate linear discriminants of the features of the first further average
+
+    def memories(self, factory: MemoryFactory) -> Memories:
+        made = super().memories(factory)
+        for name in self._averages():
+            made.long_term[name] = factory.long_term(made.working, "coin")
+        if self.discriminant:
+            for name in ("lda", "ncm", "bound"):
+                made.long_term[name] = factory.long_term(made.working, "coin")
+            features = made.working.network.head.in_features
+            made.state["mean"] = factory.zeros(factory.classes, features, dtype=torch.float64)
+            made.state["scatter"] = factory.zeros(features, features, dtype=torch.float64)
+            made.state["rows"] = factory.zeros(factory.classes, dtype=torch.float64)
+        return made
+
+    def _averages(self) -> dict[str, tuple[float, float]]:
+        by_task = {f"average{h:g}": (h, 0.0) for h in self.horizons}
+        return by_task | {f"recent{f:g}": (10.0, f) for f in self.recents}
+
+    def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
+        if self.mix == "none" and not self.contrast:
+            return super().loss(memories, task, recalled)
+        x, y = concatenate(*recalled, task)
+        n = len(y) - len(task.y)
+        other, weight = y, torch.ones_like(y, dtype=torch.float32)
+        if self.mix != "none":
+            generator = memories.long_term["long_term"].generator
+            u = torch.rand(5, len(y), generator=generator, device=y.device)
+            across = self.mix == "across"
+            x, other, weight = _mixed(x, y, u, n, across, self.mix == "mixup", self.mix_share)
+        both = Batch(x, y, ready=record_event(x.device))
+        parts = [
+            b._replace(x=part, ready=both.ready)
+            for b, part in zip((*recalled, task), x.split([n, len(y) - n] if n else [len(y)]), strict=True)
+        ]
+        apart = n > 0 and not self.joint_batch
+        found: list[Tensor] = []
+        hook = memories.working.network.head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        z, fired = memories.working(x, None, parts=(n, len(task.y)) if apart else None)
+        hook.remove()
+        z_s, taught = self._retrieve(memories, both, parts[-1], *parts[:-1])
+        shift = self._log_shares(memories, task, n)
+        loss = _loss(z, y, other, weight, z_s, n, self.gamma, torch.zeros_like(z[0]) if shift is None else shift)
+        if taught is not None:
+            loss = loss + _teach(z[n:], taught, memories.state["earlier"], memories.state["current"], self.teach)
+        if self.contrast:
+            loss = loss + self.contrast * _contrast(found[0].float(), y)
+        return Outcome(loss, z[n:], [f[n:] for f in fired])
+
+    def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
+        super().after_step(memories, task, outcome)
+        for name, (horizon, recent) in self._averages().items():
+            memory = memories.long_term[name]
+            alpha = _decay(memory.step, memories.task_steps, self.r, horizon, recent)
+            memory.consolidate(memories.working, self.r, alpha, self.ramp)
+
+    def after_task(self, memories: Memories, images: TaskImages) -> None:
+        if self.discriminant:
+            self._discriminate(memories, images)
+        super().after_task(memories, images)
+
+    @torch.no_grad()
+    def _discriminate(self, memories: Memories, images: TaskImages) -> None:
+        """Set the heads of further memories from class statistics, which move with the drift of the features."""
+        tasks = _TASKS.setdefault(id(memories), [])
+        tasks.append(images.index)
+        lda, state = memories.long_term["lda"], memories.state
+        average = memories.long_term[next(iter(self._averages()))]
+        task = _batches(images, images.index)
+        episodic = memories.episodic
+        assert episodic is not None
+        filled = int(episodic.seen.clamp(max=episodic.capacity))
+        stored = episodic.fields["x"][:filled]
+        fresh = images.images[images.index[:2000].to(stored.device)]
+        x = images.normalise(torch.cat([fresh, stored]))
+        before = _features(lda, x)
+        mixed = []
+        for _, (raw, _) in zip(range(40), task(32), strict=False):
+            at = torch.randint(filled, (32,), generator=images.generator)
+            mixed.append(torch.cat([raw, images.normalise(stored[at.to(stored.device)])]))
+        statistics = average.statistics("recalibrated", memories.working, mixed)
+        for name in ("lda", "ncm", "bound"):
+            memories.long_term[name].copy_from(average)
+            memories.long_term[name].weights.statistics.copy_(statistics)
+        if len(tasks) > 1:
+            after = _features(lda, x)
+            f = torch.cat([before, torch.ones_like(before[:, :1])], 1)
+            eye = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)
+            ridge = 1e-3 * f.square().sum() / f.shape[1] * eye
+            move = eye[:, :-1] + torch.linalg.solve(f.T @ f + ridge, f.T @ (after - before))
+            seen = (state["rows"] > 0)[:, None]
+            moved = torch.cat([state["mean"], torch.ones_like(state["mean"][:, :1])], 1) @ move
+            state["mean"].copy_(torch.where(seen, moved, 0.0))
+            state["scatter"].copy_(move[:-1].T @ state["scatter"] @ move[:-1])
+        _add_statistics(lda, task, state["mean"], state["scatter"], state["rows"])
+        _set_head(lda, state["mean"], state["scatter"], state["rows"], 0.05)
+        _set_head(memories.long_term["ncm"], state["mean"], state["scatter"], state["rows"], 1.0)
+        everything = _batches(images, torch.cat(tasks))
+        mean, scatter, rows = (torch.zeros_like(state[name]) for name in ("mean", "scatter", "rows"))
+        _add_statistics(lda, everything, mean, scatter, rows)
+        _set_head(memories.long_term["bound"], mean, scatter, rows, 0.05)
+
+    def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
+        own = ("lda", "ncm", "bound")
+        further = [
+            View(
+                name,
+                memory,
+                memory.weights.statistics.clone()
+                if name in own
+                else memory.statistics("recalibrated", memories.working, calibration),
+            )
+            for name, memory in memories.long_term.items()
+            for choice in (["replay"] if name in own else ["recalibrated"] if name in self._averages() else [])
+        ]
+        return super().views(memories, calibration) + further
+
+
+@compiled
+def _mixed(
+    x: Tensor, y: Tensor, u: Tensor, n: int, across: bool, mixup: bool, share: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mix each image with another one of its part, or of all; return images, labels of the others, own weights."""
+    order = u[0] if across or not n else u[0] + (torch.arange(len(y), device=y.device) >= n)
+    other = order.argsort()
+    weight = torch.where(u[1] < share, u[2], 1.0)
+    if mixup:
+        w = weight[:, None, None, None].to(x.dtype)
+        return w * x + (1 - w) * x[other], y[other], weight
+    h, w = x.shape[2:]
+    half = (1 - weight).sqrt() / 2
+    rows, columns = torch.arange(h, device=x.device) + 0.5, torch.arange(w, device=x.device) + 0.5
+    inside_rows = (rows - u[3][:, None] * h).abs() < half[:, None] * h
+    inside_columns = (columns - u[4][:, None] * w).abs() < half[:, None] * w
+    inside = inside_rows[:, :, None] & inside_columns[:, None, :]
+    weight = 1 - inside.float().mean((1, 2))
+    return torch.where(inside[:, None], x[other], x), y[other], weight
+
+
+@compiled
+def _loss(
+    z: Tensor, y: Tensor, other: Tensor, weight: Tensor, z_s: Tensor | None, n: int, gamma: float, shift: Tensor
+) -> Tensor:
+    logits = z + shift
+    each = weight * cross_entropy(logits, y, reduction="none") + (1 - weight) * cross_entropy(
+        logits, other, reduction="none"
+    )
+    loss = each[:n].mean() + each[n:].mean() if n else each.mean()
+    return loss if z_s is None else loss + gamma * mse_loss(z[:n], z_s)
+
+
+@compiled
+def _contrast(features: Tensor, y: Tensor) -> Tensor:
+    """Return the supervised contrastive loss (Khosla et al., 2020) of one view of each image."""
+    f = normalize(features, dim=1)
+    own = torch.eye(len(y), dtype=torch.bool, device=y.device)
+    similarity = (f @ f.T / 0.2).masked_fill(own, -1e4)
+    alike = (y[:, None] == y) & ~own
+    likely = similarity.log_softmax(1) * alike
+    each = -likely.sum(1) / alike.sum(1).clamp(min=1)
+    return each.mean()
+
+
+def _batches(images: TaskImages, index: Tensor) -> Batches:
+    def batches(size: int) -> Iterable[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(index), generator=images.generator)
+        for part in index[order].to(images.images.device).split(size):
+            yield images.normalise(images.images[part]), images.labels[part]
+
+    return batches
+
+
+def _features(memory: LongTermMemory, x: Tensor) -> Tensor:
+    """Return the inputs of the head in evaluation mode."""
+    found: list[Tensor] = []
+    head = memory.network.head
+    hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].double()))
+    memory.network.eval()
+    for part in x.split(500):
+        memory.network(part)
+    memory.network.train()
+    hook.remove()
+    return torch.cat(found)
+
+
+def _add_statistics(memory: LongTermMemory, batches: Batches, mean: Tensor, scatter: Tensor, rows: Tensor) -> None:
+    pairs = [(_features(memory, x), y) for x, y in batches(500)]
+    f, y = torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs])
+    for c in y.unique().tolist():
+        own = f[y == c]
+        mean[c] = own.mean(0)
+        rows[c] = len(own)
+        scatter.add_((own - mean[c]).T @ (own - mean[c]))
+
+
+def _set_head(memory: LongTermMemory, mean: Tensor, scatter: Tensor, rows: Tensor, shrinkage: float) -> None:
+    covariance = scatter / rows.sum()
+    level = covariance.trace() / len(covariance)
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    shrunk = (1 - shrinkage) * covariance + shrinkage * level * eye
+    weight = torch.linalg.solve(shrunk, mean.T).T
+    head: nn.Linear = memory.network.head
+    head.weight.copy_(weight)
+    head.bias.copy_(torch.where(rows > 0, -(weight * mean).sum(1) / 2, -1e4))
+
+
+METHODS["scommer"] = Trials
