@@ -62,6 +62,7 @@ class Trials(SCoMMER):
             u = torch.rand(5, len(y), generator=generator, device=y.device)
             across = self.mix == "across"
             x, other, weight = _mixed(x, y, u, n, across, self.mix == "mixup", self.mix_share)
+            x = x.contiguous(memory_format=torch.channels_last)
         both = Batch(x, y, ready=record_event(x.device))
         parts = [
             b._replace(x=part, ready=both.ready)
