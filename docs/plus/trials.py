@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -20,6 +20,7 @@ from scommer.methods.scommer import SCoMMER, _decay, _teach
 
 Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
 
+TURNS = 4  # by 0, 90, 180 and 270°
 _TASKS: dict[int, list[Tensor]] = {}  # the images of each task so far, by the method's memories, for an upper bound
 
 
@@ -31,11 +32,13 @@ class Trials(SCoMMER):
     recents: tuple[float, ...] = ()  # fractions of all steps so far to average over
     mix: Literal["none", "cutmix", "mixup", "across"] = "none"  # images of a batch; across: recalled with the task's
     mix_share: float = 0.5  # of the images that are mixed
+    rotate: float = 0.0  # share of images turned by 90, 180 or 270°, each turn of a class being a class of its own
     contrast: float = 0.0  # weight of a supervised contrastive loss on the features
     discriminant: bool = False  # evaluate linear discriminants of the features of the first further average
 
     def memories(self, factory: MemoryFactory) -> Memories:
-        made = super().memories(factory)
+        turned = replace(factory, classes=TURNS * factory.classes) if self.rotate else factory
+        made = super().memories(turned)
         for name in self._averages():
             made.long_term[name] = factory.long_term(made.working, "coin")
         if self.discriminant:
@@ -52,7 +55,7 @@ class Trials(SCoMMER):
         return by_task | {f"recent{f:g}": (10.0, f) for f in self.recents}
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        if self.mix == "none" and not self.contrast:
+        if self.mix == "none" and not self.contrast and not self.rotate:
             return super().loss(memories, task, recalled)
         x, y = concatenate(*recalled, task)
         n = len(y) - len(task.y)
@@ -63,6 +66,17 @@ class Trials(SCoMMER):
             across = self.mix == "across"
             x, other, weight = _mixed(x, y, u, n, across, self.mix == "mixup", self.mix_share)
             x = x.contiguous(memory_format=torch.channels_last)
+        current, earlier = (memories.state[name] for name in ("current", "earlier"))
+        shift = self._log_shares(memories, task, n)
+        if self.rotate:
+            classes = len(current) // TURNS
+            generator = memories.long_term["long_term"].generator
+            u = torch.rand(2, len(y), generator=generator, device=y.device)
+            x, y = _turned(x, y, u, self.rotate, classes)
+            x = x.contiguous(memory_format=torch.channels_last)
+            other = y
+            current, earlier = (t[:classes].repeat(TURNS) for t in (current, earlier))
+            shift = None if shift is None else shift[:classes].repeat(TURNS)
         both = Batch(x, y, ready=record_event(x.device))
         parts = [
             b._replace(x=part, ready=both.ready)
@@ -74,10 +88,9 @@ class Trials(SCoMMER):
         z, fired = memories.working(x, None, parts=(n, len(task.y)) if apart else None)
         hook.remove()
         z_s, taught = self._retrieve(memories, both, parts[-1], *parts[:-1])
-        shift = self._log_shares(memories, task, n)
         loss = _loss(z, y, other, weight, z_s, n, self.gamma, torch.zeros_like(z[0]) if shift is None else shift)
         if taught is not None:
-            loss = loss + _teach(z[n:], taught, memories.state["earlier"], memories.state["current"], self.teach)
+            loss = loss + _teach(z[n:], taught, earlier, current, self.teach)
         if self.contrast:
             loss = loss + self.contrast * _contrast(found[0].float(), y)
         return Outcome(loss, z[n:], [f[n:] for f in fired])
@@ -170,6 +183,16 @@ def _mixed(
     inside = inside_rows[:, :, None] & inside_columns[:, None, :]
     weight = 1 - inside.float().mean((1, 2))
     return torch.where(inside[:, None], x[other], x), y[other], weight
+
+
+@compiled
+def _turned(x: Tensor, y: Tensor, u: Tensor, share: float, classes: int) -> tuple[Tensor, Tensor]:
+    """Turn some images by a random multiple of 90°, and return them with their labels among TURNS · classes."""
+    turn = torch.where(u[0] < share, 1 + (u[1] * (TURNS - 1)).long(), 0)
+    made = x
+    for k in range(1, TURNS):
+        made = torch.where((turn == k)[:, None, None, None], x.rot90(k, (2, 3)), made)
+    return made, y + classes * turn
 
 
 @compiled
