@@ -3,14 +3,18 @@
 `scommer run s-cifar10 --variant plus --validation 0.1 --set mix=cutmix --plugin docs/plus/trials.py`
 """
 
+import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
+from scommer.engine import evaluate
 from scommer.gpu.compiling import compiled
 from scommer.gpu.side_stream import record_event
 from scommer.memory import LongTermMemory
@@ -21,6 +25,11 @@ from scommer.methods.scommer import SCoMMER, _decay, _teach
 Batches = Callable[[int], Iterable[tuple[Tensor, Tensor]]]
 
 TURNS = 4  # by 0, 90, 180 and 270°
+KEPT = 1000  # images of the last task whose logits are kept
+NAMED = ("horizon", "balance", "teach", "teacher", "gamma", "mix", "rotate", "contrast", "align")
+_KEPT: dict[int, tuple[dict[str, Tensor], int]] = {}
+_FILES: dict[int, str] = {}
+_IMAGES: dict[int, TaskImages] = {}
 _TASKS: dict[int, list[Tensor]] = {}  # the images of each task so far, by the method's memories, for an upper bound
 
 
@@ -34,13 +43,18 @@ class Trials(SCoMMER):
     mix_share: float = 0.5  # of the images that are mixed
     rotate: float = 0.0  # share of images turned by 90, 180 or 270°, each turn of a class being a class of its own
     contrast: float = 0.0  # weight of a supervised contrastive loss on the features
+    align: float = 0.0  # weight of the angle between both memories' features of the images of a step
     discriminant: bool = False  # evaluate linear discriminants of the features of the first further average
+    heads: bool = False  # evaluate slow features with faster heads; at the end, keep all logits
 
     def memories(self, factory: MemoryFactory) -> Memories:
         turned = replace(factory, classes=TURNS * factory.classes) if self.rotate else factory
         made = super().memories(turned)
         for name in self._averages():
             made.long_term[name] = factory.long_term(made.working, "coin")
+        if self.heads:
+            for slow, fast in self._pairs():
+                made.long_term[f"{slow}+{fast}"] = factory.long_term(made.working, "coin")
         if self.discriminant:
             for name in ("lda", "ncm", "bound"):
                 made.long_term[name] = factory.long_term(made.working, "coin")
@@ -54,8 +68,13 @@ class Trials(SCoMMER):
         by_task = {f"average{h:g}": (h, 0.0) for h in self.horizons}
         return by_task | {f"recent{f:g}": (10.0, f) for f in self.recents}
 
+    def _pairs(self) -> list[tuple[str, str]]:
+        """Return the memories that give the features and the head."""
+        slow = [f"average{h:g}" for h in self.horizons if h > self.horizon]
+        return [(name, head) for name in slow for head in ("long_term", "working")]
+
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
-        if self.mix == "none" and not self.contrast and not self.rotate:
+        if self.mix == "none" and not self.contrast and not self.rotate and not self.align:
             return super().loss(memories, task, recalled)
         x, y = concatenate(*recalled, task)
         n = len(y) - len(task.y)
@@ -87,10 +106,17 @@ class Trials(SCoMMER):
         hook = memories.working.network.head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
         z, fired = memories.working(x, None, parts=(n, len(task.y)) if apart else None)
         hook.remove()
+        slow = memories.long_term["long_term"]
+        theirs: list[Tensor] = []
+        hook = slow.network.head.register_forward_pre_hook(lambda _, inputs: theirs.append(inputs[0]))
         z_s, taught = self._retrieve(memories, both, parts[-1], *parts[:-1])
+        hook.remove()
         loss = _loss(z, y, other, weight, z_s, n, self.gamma, torch.zeros_like(z[0]) if shift is None else shift)
         if taught is not None:
             loss = loss + _teach(z[n:], taught, earlier, current, self.teach)
+        if self.align and theirs:
+            slow.side.join(theirs[0])
+            loss = loss + self.align * _angle(found[0].float(), theirs[0].float())
         if self.contrast:
             loss = loss + self.contrast * _contrast(found[0].float(), y)
         return Outcome(loss, z[n:], [f[n:] for f in fired])
@@ -103,6 +129,8 @@ class Trials(SCoMMER):
             memory.consolidate(memories.working, self.r, alpha, self.ramp)
 
     def after_task(self, memories: Memories, images: TaskImages) -> None:
+        if self.heads:
+            _IMAGES[id(memories)] = images
         if self.discriminant:
             self._discriminate(memories, images)
         super().after_task(memories, images)
@@ -150,6 +178,8 @@ class Trials(SCoMMER):
 
     def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
         own = ("lda", "ncm", "bound")
+        earlier = memories.state["earlier"]
+        last = self.heads and bool((earlier[: len(earlier) // (TURNS if self.rotate else 1)] > 0).all())
         further = [
             View(
                 name,
@@ -159,9 +189,57 @@ class Trials(SCoMMER):
                 else memory.statistics("recalibrated", memories.working, calibration),
             )
             for name, memory in memories.long_term.items()
+            if "+" not in name
             for choice in (["replay"] if name in own else ["recalibrated"] if name in self._averages() else [])
         ]
-        return super().views(memories, calibration) + further
+        if self.heads:
+            statistics = {view.name: view.statistics for view in further}
+            for slow, fast in self._pairs():
+                if slow not in statistics:  # before the first task
+                    break
+                memory = memories.long_term[f"{slow}+{fast}"]
+                memory.copy_from(memories.long_term[slow])
+                head = (memories.working if fast == "working" else memories.long_term[fast]).network.head
+                memory.network.head.load_state_dict(head.state_dict())
+                memory.weights.sync_half()
+                further.append(View(f"{slow}+{fast}", memory, statistics[slow]))
+        views = super().views(memories, calibration) + further
+        if last:
+            _keep_logits(self, memories, views)
+        return views
+
+
+@torch.no_grad()
+def _keep_logits(method: Trials, memories: Memories, views: list[View]) -> None:
+    """Keep the logits of images of the last task and of memory; those of the images scored are added as they come."""
+    images, episodic = _IMAGES[id(memories)], memories.episodic
+    assert episodic is not None
+    filled = int(episodic.seen.clamp(max=episodic.capacity))
+    classes = len(memories.state["earlier"]) // (TURNS if method.rotate else 1)
+    index = images.index[:: -(-len(images.index) // KEPT)].to(images.labels.device)
+    kept: dict[str, Tensor] = {"task_y": images.labels[index], "memory_y": episodic.fields["y"][:filled]}
+    for view in views:
+        network = view.memory.network.eval()
+        with view.memory.weights.using_statistics(view.statistics):
+            for name, x in (("task", images.images[index]), ("memory", episodic.fields["x"][:filled])):
+                parts = [network(images.normalise(part)).logits[:, :classes] for part in x.split(500)]
+                kept[f"{view.name}/{name}"] = torch.cat(parts).half()
+        network.train()
+        _KEPT[id(view.memory)] = (kept, id(memories))
+    name = "-".join(f"{f.name}={getattr(method, f.name)}" for f in fields(method) if f.name in NAMED)
+    _FILES[id(memories)] = f"{name}-{id(memories)}".replace(" ", "")
+
+
+def _respond(view: View, *given: Any) -> Any:
+    logits, activity = _ORIGINAL(view, *given)
+    if found := _KEPT.get(id(view.memory)):
+        kept, key = found
+        kept[f"{view.name}/scored"] = logits.half()
+        folder = Path(os.environ.get("KEEP_LOGITS", "logits"))
+        folder.mkdir(exist_ok=True, parents=True)
+        kept["scored_y"] = given[1]
+        np.savez_compressed(folder / f"{_FILES[key]}.npz", **{k: t.cpu().numpy() for k, t in kept.items()})
+    return logits, activity
 
 
 @compiled
@@ -219,6 +297,11 @@ def _contrast(features: Tensor, y: Tensor) -> Tensor:
     return each.mean()
 
 
+@compiled
+def _angle(features: Tensor, theirs: Tensor) -> Tensor:
+    return (1 - (normalize(features, dim=1) * normalize(theirs, dim=1)).sum(1)).mean()
+
+
 def _batches(images: TaskImages, index: Tensor) -> Batches:
     def batches(size: int) -> Iterable[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(index), generator=images.generator)
@@ -262,4 +345,6 @@ def _set_head(memory: LongTermMemory, mean: Tensor, scatter: Tensor, rows: Tenso
     head.bias.copy_(torch.where(rows > 0, -(weight * mean).sum(1) / 2, -1e4))
 
 
+_ORIGINAL = evaluate._respond
+evaluate._respond = _respond
 METHODS["scommer"] = Trials
