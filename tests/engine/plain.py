@@ -73,7 +73,11 @@ class Network:
             y = F.conv2d(y, self.p[f"{at}.conv2.weight"], padding=1)
             x = self.activate(self.norm(f"{at}.norm2", y, train) + x, l, masks[l] if masks else None)
             fired.append(x.detach().sum((2, 3)) > 0)
-        return x.mean((2, 3)) @ self.p["head.weight"].T + self.p["head.bias"], fired
+        x = x.mean((2, 3))
+        z = [x @ self.p["head.weight"].T + self.p["head.bias"]]
+        if train and "head.turned.weight" in self.p:
+            z += [x @ w.T + b for w, b in zip(self.p["head.turned.weight"], self.p["head.turned.bias"], strict=True)]
+        return torch.cat(z, 1), fired
 
     def gradient(self, loss: Tensor) -> State:
         return dict(zip(self.p, torch.autograd.grad(loss, list(self.p.values())), strict=True))
@@ -161,7 +165,7 @@ class Plain:
         data = stream.data
         start = networks.build(
             "small", data.image_shape, data.num_classes, generator(seed, "network"), width=int(s["width"]),
-            active=self.sparse,
+            active=self.sparse, turned=s.get("turned", 0) > 0,
         )  # fmt: skip
         self.net = Network(dict(start.state_dict()), self.sparse)
         self.buffer = Reservoir(buffer, seed)
@@ -482,7 +486,7 @@ class SCoMMER(Plain):
 
 
 class Plus(SCoMMER):
-    """The variant plus: a balanced loss, a teacher of earlier classes, an average over part of a task."""
+    """The variant plus: balanced loss, teacher of earlier classes, average over part of a task, turned images."""
 
     def begin(self) -> None:
         super().begin()
@@ -491,6 +495,16 @@ class Plus(SCoMMER):
         self.consolidated = 0  # steps so far
         self.earlier: set[int] = set()
         self.snapshot = self.slow.net.copy()
+        self.turning = generator(self.seed, "turning")
+
+    def turn(self, x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn images one by one: each turn of class c is the class c + 4, c + 8 or c + 12 of four."""
+        images, labels = [], []
+        for image, label, (whether, which) in zip(x.numpy(), y.tolist(), u.T.tolist(), strict=True):
+            k = 1 + int(3 * which) if whether < self.s["turned"] else 0
+            images.append(np.rot90(image, k, (1, 2)))
+            labels.append(label + k * self.stream.data.num_classes)
+        return torch.from_numpy(np.stack(images)), torch.tensor(labels)
 
     def log_shares(self, y: Tensor, replay: bool) -> Tensor:
         made = []
@@ -504,15 +518,22 @@ class Plus(SCoMMER):
         return torch.tensor(made, dtype=torch.float64)
 
     def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
-        mask = self.mask(y)
-        shift = self.s["balance"] * self.log_shares(y, bool(recalled))
+        mask, turns = self.mask(y), 4 if self.s["turned"] else 1
+        shift = self.s["balance"] * self.log_shares(y, bool(recalled)).repeat(turns)
+        recalled, target = [(b[0], b[1]) for b in recalled], y
+        if self.s["turned"]:
+            n = sum(len(labels) for _, labels in recalled)
+            u = torch.rand(2, n + len(y), generator=self.turning)
+            recalled = [self.turn(images, labels, u[:, :n]) for images, labels in recalled]
+            x, target = self.turn(x, y, u[:, n:])
         loss = torch.zeros((), dtype=torch.float64)
         for images, labels in recalled:
             z_m, _ = self.net(images)
             loss = loss + ce(z_m + shift, labels) + self.s["gamma"] * mse(z_m, self.slow.net(images)[0].detach())
         z, fired = self.net(x, [None] * (self.net.stages - 1) + [mask])
-        loss = loss + ce(z + shift, y)
-        absent = sorted(self.earlier - set(self.labels))
+        loss = loss + ce(z + shift, target)
+        classes = self.stream.data.num_classes
+        absent = [c + k * classes for k in range(turns) for c in sorted(self.earlier - set(self.labels))]
         if recalled:
             teacher = self.slow.net if self.s["own_teacher"] else self.snapshot
             taught = teacher(x)[0].detach()

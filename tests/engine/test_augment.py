@@ -1,18 +1,12 @@
 """Augmentation against the set of all possible crops and flips."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
-from scommer import class_il
-from scommer.data import from_arrays
 from scommer.engine.augment import Augment
-from scommer.engine.learner import Learner
-from scommer.methods.er import ER
-from scommer.methods.training import Training
 
 C, H, W, PAD = 2, 6, 7, 4
 MEAN, STD = (0.4, 0.6), (0.25, 0.5)
@@ -124,56 +118,3 @@ def test_augmentation_leaves_its_input_unchanged():
     kept = images.clone()
     Augment(PAD, True, MEAN, STD)(images, seeded())
     assert torch.equal(images, kept)
-
-
-def test_jitter_changes_contrast_brightness_and_saturation_of_each_image():
-    """Against the same three steps on pixels, one image at a time; the draws are repeated."""
-    images, strength = torch.rand(6, 3, H, W, generator=seeded(5)), 0.3
-    made = Augment(0, False, (0.5,), (0.25,), jitter=strength)(images, seeded(1)).double().numpy()
-    draws = torch.rand(3, 6, generator=seeded(1)).double().numpy()
-    for image, out, u in zip(images.double().numpy(), made, draws.T, strict=True):
-        contrast, brightness, saturation = strength * (2 * u - 1)
-        x = (image - 0.5) / 0.25
-        x = x + contrast * (x - x.mean()) + brightness
-        x = x + saturation * (x - x.mean(0))  # from the grey image, the mean of its channels
-        assert out == pytest.approx(x, abs=1e-5)
-
-
-@pytest.mark.parametrize("pad", [0, 2])
-def test_cutout_blanks_one_square_anywhere_and_changes_nothing_else(pad):
-    side, size, n = 12, 4, 6000
-    images = torch.full((n, 1, side, side), 0.75)
-    x = Augment(pad, False, (0.5,), (0.25,), cutout=size)(images, seeded(2))[:, 0].numpy()
-    kept = Augment(pad, False, (0.5,), (0.25,))(images, seeded(2))[:, 0].numpy()
-    assert set(np.unique(x)) == {0.0, *np.unique(kept)}
-    seen = np.zeros((side, side))
-    for image in x:
-        rows, columns = (np.flatnonzero((image == 0).any(axis)) for axis in (1, 0))
-        for at in (rows, columns):  # a run of pixels, all of it unless the square is in part outside
-            assert 2 <= len(at) <= size
-            assert at[-1] - at[0] == len(at) - 1
-            assert len(at) == size or at[0] == 0 or at[-1] == side - 1
-        assert (image[np.ix_(rows, columns)] == 0).all()
-        seen += image == 0
-    inner = seen[3:-3, 3:-3] / n  # pixels that squares of every position can cover
-    assert inner == pytest.approx((size / side) ** 2, abs=0.03)
-
-
-def test_recalled_and_new_images_are_varied_alike():
-    """With all images alike: otherwise the network could tell earlier classes by what varies them."""
-    images = np.full((32, 3, 8, 8), 100, np.uint8)
-    stream = class_il(from_arrays(images, np.arange(32) % 4, images[:4], np.arange(4)), 2)
-    training = Training("small", width=4, epochs=1, batch=8, replay=8, pad=0, flip=False, cutout=3, jitter=0.2)
-    seen = []
-
-    @dataclass(frozen=True)
-    class Noting(ER):
-        def loss(self, memories, task, recalled):
-            seen.extend(batch.x.clone() for batch in (task, *recalled))
-            return super().loss(memories, task, recalled)
-
-    list(Learner(stream, Noting(), training, buffer=8).learn())
-    assert len(seen) == 2 * 4 - 1  # of four steps; the first one recalls nothing
-    for x in seen:
-        assert ((x == 0).sum((1, 2, 3)) > 0).all()  # a square is blanked
-        assert len(x[x != 0].unique()) >= 8  # and the rest of each image has its own brightness

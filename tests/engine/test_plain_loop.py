@@ -57,11 +57,16 @@ def close(found: Any, expected: Any, tolerance: float = 2e-4) -> None:
     np.testing.assert_allclose(np.asarray(found, float), np.asarray(expected, float), atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize(("teacher", "recent"), [("long_term", 0.0), ("snapshot", 0.0), ("long_term", 0.25)])
-def test_the_variant_plus_leaves_what_a_plain_loop_leaves(teacher: str, recent: float, stream: Stream) -> None:
+@pytest.mark.parametrize(
+    ("teacher", "recent", "turned"),
+    [("long_term", 0.0, 0.0), ("snapshot", 0.0, 0.0), ("long_term", 0.25, 0.4), ("snapshot", 0.0, 0.4)],
+)
+def test_the_variant_plus_leaves_what_a_plain_loop_leaves(
+    teacher: str, recent: float, turned: float, stream: Stream
+) -> None:
     own = {"gamma": 0.4, "r": 0.6, "pi_s": 1.5, "pi_h": 2.0, "warmup": 0, "horizon": 0.4, "balance": 1.5, "teach": 0.7}
-    own["recent"] = recent
-    dropout = {"dropout": "last"}
+    own |= {"recent": recent, "turned": turned}
+    dropout = {"dropout": "last", "statistics": "replay"}
     numbers = {k: v for k, v in SHARED.items() if k != "network"} | own
     plain = Plus(stream, SEED, BUFFER, own_teacher=teacher == "long_term", **numbers)
     plain.learn()

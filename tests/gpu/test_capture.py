@@ -28,7 +28,10 @@ pytestmark = [
 ]
 
 State = dict[str, torch.Tensor]
-PLUS: dict[str, Any] = {"horizon": 0.6, "balance": 2.0, "teach": 0.15, "teacher": "snapshot", "balanced": True}
+PLUS: dict[str, Any] = {
+    "horizon": 0.6, "recent": 0.2, "balance": 2.0, "teach": 0.15, "teacher": "snapshot", "balanced": True,
+    "turned": 0.3,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -110,12 +113,13 @@ def test_kernels_are_compiled_before_the_first_step(monkeypatch: pytest.MonkeyPa
     late: list[str] = []
 
     def note(*, is_manual_warmup: bool, repr: str, **_: object) -> None:
-        (ahead if is_manual_warmup else late).append(repr)
+        (ahead if is_manual_warmup else late).append(repr.split("[")[0])
 
     monkeypatch.setattr(triton.knobs.runtime, "jit_post_compile_hook", note)
-    advance(learner("scommer", precision="bf16", batch=24, width=40), 8)  # sizes of no other test
+    # Sizes of no other test. The first batch fills memory, so that all later steps are alike.
+    advance(learner("scommer", precision="bf16", batch=31, width=40), 8)
     assert ahead
-    assert late == []
+    assert sorted(set(late)) == []
 
 
 def test_steps_and_epochs_within_a_task_do_not_wait_for_the_gpu() -> None:

@@ -13,6 +13,7 @@ from scommer import LifelongClassifier
 from scommer.errors import UsageError
 from scommer.lifelong.widening import fresh_memories
 from scommer.methods import METHODS
+from scommer.nn.weights import views
 
 BY_TASK = [name for name, method in METHODS.items() if not method.joint]
 REPLAYING = [name for name in BY_TASK if METHODS[name].draws]
@@ -138,6 +139,29 @@ def test_the_last_layer_starts_from_other_numbers(method: str) -> None:
     initial = fresh_memories(state, state.params, 5).working.network.head.weight[1]
     cosine = torch.nn.functional.cosine_similarity(row, initial.detach(), dim=0)
     assert abs(float(cosine)) < 0.6
+
+
+@pytest.mark.parametrize("turned", [0.0, 0.3])
+def test_in_every_vector_of_weights_the_forgotten_rows_change_and_nothing_else(turned: float) -> None:
+    quick = {"epochs": 1, "width": 4, "turned": turned}
+    model = LifelongClassifier(settings=quick, buffer=40, device="cpu").partial_fit(DX[:200], DY[:200])
+    before = model._learned_state()
+    network = fresh_memories(before, before.params, 10).working.network
+    after = model.forget(classes=[3, 7])._learned_state()
+    kept = np.isin(np.arange(10), [3, 7], invert=True)
+    layers, shapes = zip(*((name, p.shape) for name, p in network.named_parameters()), strict=True)
+    assert ("head.turned.weight" in layers) == (turned > 0)
+    for memory in ("working", "long_term"):
+        was, now = (
+            views(state.tensors[f"memories/{memory}/theta"], map(torch.empty, shapes)) for state in (before, after)
+        )
+        for layer, a, b in zip(layers, was, now, strict=True):
+            if not layer.startswith("head."):
+                assert torch.equal(a, b), layer
+                continue
+            same = (a == b).movedim(1 if "turned" in layer else 0, -1)  # the axis of classes comes last
+            assert same[..., kept].all(), layer
+            assert not same[..., ~kept].any(), layer
 
 
 def test_forgetting_every_class_is_a_new_beginning(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Added classes: what was learned stays, and new entries of state follow the rule of `lifelong/widening.py`."""
 
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from scommer.methods import METHODS
 CLASS_STATE = {
     f"memories/state/{name}" for name in ("seen", "old", "count", "mean", "current", "earlier")
 }  # a row for each class
+CLASS_AXES = {"head.weight": 0, "head.bias": 0, "head.turned.weight": 1, "head.turned.bias": 1}  # the last layer
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,7 @@ CLASS_STATE = {
     [
         *((method, {}) for method in METHODS_BY_TASK),
         ("scommer", {"network": "mlp"}),
+        ("scommer", {"turned": 0.0}),
         ("der++", {"momentum": 0.9}),
     ],
 )
@@ -46,14 +49,16 @@ def test_adding_classes_keeps_what_was_learned(
     for name, t in before.tensors.items():
         now = after.tensors[name]
         if name.endswith(("theta", "velocity", "fisher", "anchor")):
-            features = before.weights["head.weight"].shape[1]
-            body, head, bias = t.split([len(t) - 3 * features - 3, 3 * features, 3])
-            its_body, its_head, its_bias = now.split([len(body), 5 * features, 5])
+            axes = {layer: axis for layer, axis in CLASS_AXES.items() if layer in before.weights}
+            shapes, wider = ([state.weights[layer].shape for layer in axes] for state in (before, after))
+            body, *old = t.split([len(t) - sum(map(prod, shapes)), *map(prod, shapes)])
+            its_body, *new = now.split([len(body), *map(prod, wider)])
             assert torch.equal(its_body, body)
-            assert torch.equal(its_head[: 3 * features], head)
-            assert torch.equal(its_bias[:3], bias)
             fresh = name.endswith(("theta", "anchor")) and METHODS[method].descends
-            assert its_head[3 * features :].any() == fresh
+            for (layer, axis), was, shape, made, wide in zip(axes.items(), old, shapes, new, wider, strict=True):
+                kept, further = made.view(wide).split([3, 2], axis)
+                assert torch.equal(kept, was.view(shape))
+                assert not layer.endswith("weight") or further.any() == fresh
         elif "/a_s" in name or "/p_s" in name or name in CLASS_STATE:
             assert torch.equal(now[:3], t)
             assert now.shape[0] == 5

@@ -179,8 +179,7 @@ def test_the_place_is_always_a_task_and_an_epoch_of_the_run() -> None:
         {"balance": 1.0},
         {"teach": 0.1},
         {"teacher": "snapshot"},
-        {"jitter": 0.2},
-        {"cutout": 2},
+        {"turned": 0.3},
     ],
     ids=str,
 )

@@ -56,7 +56,7 @@ def test_no_setting_lacks_a_sentence(kind: type) -> None:
 def test_symbols_are_those_of_the_papers() -> None:
     found = meanings(METHODS["scommer"], Training)
     of_paper = {"gamma": "γ", "r": "r", "alpha": "α", "active": "%k", "pi_h": "π_h", "pi_s": "π_s", "warmup": "E_h"}
-    added = {"lr": "η", "horizon": "h", "recent": "f", "balance": "τ", "teach": "λ"}
+    added = {"lr": "η", "horizon": "h", "recent": "f", "balance": "τ", "teach": "λ", "turned": "ρ"}
     assert {name: m.symbol for name, m in found.items() if m.symbol} == of_paper | added
     assert [m.symbol for m in meanings(METHODS["der++"]).values()] == ["α", "β"]
 

@@ -158,7 +158,8 @@ def test_a_variant_sets_only_what_differs_from_the_defaults_and_no_cell_override
 
 def test_plus_has_one_set_of_values_for_every_stream_and_buffer_but_for_two_numbers():
     shared = {f.name for kind in (SCoMMER, Training) for f in fields(kind)} - {
-        "network", "width", "depth", "stages", "epochs", "pad", "flip", "mean", "std", "warmup", "alpha",
+        "network", "width", "depth", "stages", "epochs", "pad", "flip", "mean", "std",
+        "warmup", "alpha", "pi_h", "pi_s",
     }  # fmt: skip
 
     def values(stream, buffer):
@@ -167,8 +168,9 @@ def test_plus_has_one_set_of_values_for_every_stream_and_buffer_but_for_two_numb
 
     usual = values("s-cifar10", 200)
     assert usual["horizon"] > 0  # so that alpha is not used
+    assert usual["dropout"] == "none"  # so that warmup and π are not used
     short = {"horizon": 0.3, "balance": 1.0}  # tasks of few steps
-    own = {"dropout": "none", "min_steps": 300, "fill": True}
+    own = {"min_steps": 300, "fill": True}
     for buffer in (50, 200, 500):
         assert all(values(stream, buffer) == usual for stream in CIFAR_STREAMS)
         assert values("s-digits", buffer) == usual | short

@@ -115,7 +115,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
     with view.memory.weights.using_statistics(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = view.memory.network(augment.normalise(x))
-            logits.append(z[:, :classes].float())  # a method may have further outputs, for training only
+            logits.append(z.float())
             for a, f in zip(activity, fired, strict=True):
                 a.index_add_(0, y, f.int())
     return torch.cat(logits), activity

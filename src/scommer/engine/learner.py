@@ -60,7 +60,7 @@ class Learner:
         _check_statistics(training, data.image_shape)
         self.augment = Augment(
             training.pad, training.flip, training.mean, training.std, self.device, half or torch.float32,
-            data.image_shape[0], jitter=training.jitter, cutout=training.cutout,
+            data.image_shape[0],
         )  # fmt: skip
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)

@@ -63,7 +63,7 @@ def forget_classes(state: ClassifierState, classes: Sequence[Label], device: tor
     network, other = fresh.working.network, wider.working.network
     positions = views(torch.arange(len(fresh.working.weights.theta)), network.parameters())
     pairs = zip(positions, network.parameters(), other.parameters(), strict=True)
-    slots = torch.cat([at[gone].flatten() for at, p, q in pairs if p.shape != q.shape])  # of the last layer
+    slots = torch.cat([_of_classes(at, q.shape, gone) for at, p, q in pairs if p.shape != q.shape])  # of the last layer
     lengths = {(n, n + 1): gone, (len(fresh.working.weights.theta), len(wider.working.weights.theta)): slots}
     wide = {name: t.shape for name, t in wider.tensors().items()}
     tensors = dict(state.tensors)
@@ -79,6 +79,12 @@ def forget_classes(state: ClassifierState, classes: Sequence[Label], device: tor
     names = [str(c) for c in state.labels]
     answering = trained(state.method, state.settings, names, state.form.shape, weights, device)
     return replace(state, tensors=tensors, weights=weights, network=answering, history=state.history.without(classes))
+
+
+def _of_classes(entries: Tensor, wider: Sequence[int], classes: Tensor) -> Tensor:
+    """Return the entries of some classes, along the axis that grows."""
+    axis = next(i for i, (n, more) in enumerate(zip(entries.shape, wider, strict=True)) if n != more)
+    return entries.index_select(axis, classes).flatten()
 
 
 def _renewed(old: Tensor, fresh: Tensor, wider: Sequence[int], lengths: Mapping[tuple[int, int], Tensor]) -> Tensor:

@@ -22,6 +22,11 @@ class Batch(NamedTuple):
     extra: Mapping[str, Tensor] = {}
     ready: Event | None = None  # on a GPU, the event after which they can be read
 
+    def split(self, *sizes: int) -> "list[Batch]":
+        """Return parts of these sizes, without the extra fields and those that are empty."""
+        parts = zip(self.x.split(sizes), self.y.split(sizes), strict=True)
+        return [Batch(x, y, ready=self.ready) for x, y in parts if len(y)]
+
 
 class Outcome(NamedTuple):
     """A loss, and working memory's output for the task batch."""
@@ -178,8 +183,11 @@ class Method:
         """Return the arguments of its network besides the size, such as the fraction of active units."""
         return {}
 
-    def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
-        """Return the settings to fit to a stream without presets; `steps` is the mean number of steps per task."""
+    def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
+        """Return the settings to fit to a stream without presets.
+
+        `steps` is the mean number of steps per task. The shape of a row of N features is (1, 1, N).
+        """
         return {}
 
     def plan_warnings(self, training: Training, steps: float) -> list[str]:

@@ -1,6 +1,6 @@
 """SCoMMER: sparse coding in a multiple-memory experience replay system (Algorithm 1)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -13,9 +13,10 @@ from scommer.errors import within
 from scommer.gpu.compiling import compiled
 from scommer.gpu.side_stream import record_event
 from scommer.memory.long_term import STATISTICS, Statistics, decay_warnings, fitted_decay
-from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, TaskImages, View, concatenate
+from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, Part, TaskImages, View, concatenate
 from scommer.methods.plus import class_shares, distance
 from scommer.methods.training import Training
+from scommer.methods.turning import Turning, over_turns
 from scommer.nn.sparse_coding import Coding, SparseCode
 
 
@@ -25,9 +26,10 @@ class SCoMMER(Coding, Method):
 
     Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
 
-    The variant `plus` adds three things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
-    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; and a decay α that averages
-    over part of a task, or of all steps so far if that is less: r (1 - α) = 1 / min(h · steps of the task, f · steps).
+    The variant `plus` adds four things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
+    training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; a decay α that averages
+    over part of a task, or of all steps so far if that is less: r (1 - α) = 1 / min(h · steps of the task, f · steps);
+    and turned images, as classes of their own.
     """
 
     gamma: float = 0.15  # γ, weight of knowledge retrieval: the distance from the logits of long-term memory
@@ -43,6 +45,7 @@ class SCoMMER(Coding, Method):
     balance: float = 0.0  # τ, strength of the correction for each class's share of the training images
     teach: float = 0.0  # λ, weight of the teacher's logits for earlier classes on task images
     teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory now, or when the last task ended
+    turned: float = 0.0  # ρ, share of images turned by 90°, 180° or 270°; each turn of a class is a class of its own
 
     label: ClassVar[str] = "SCoMMER"
     colour: ClassVar[str] = "#D55E00"
@@ -50,14 +53,22 @@ class SCoMMER(Coding, Method):
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup", "horizon", "recent", "balance", "teach")
-        within(self, 0, 1, "r", "alpha", "active")
+        within(self, 0, 1, "r", "alpha", "active", "turned")
 
     @property
     def inference(self) -> str:
         return self.answer if self.long_term else "working"
 
-    def fitted_settings(self, training: Training, steps: float) -> dict[str, Any]:
-        return {"warmup": int(0.6 * training.epochs), "alpha": fitted_decay(steps)}  # as 30 of the paper's 50 epochs
+    def network_settings(self) -> dict[str, Any]:
+        return {**super().network_settings(), "turned": self.turned > 0}
+
+    def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
+        _, height, width = image_shape
+        return {
+            "warmup": int(0.6 * training.epochs),  # as 30 of the paper's 50 epochs
+            "alpha": fitted_decay(steps),
+            "turned": self.turned if height == width > 1 else 0.0,
+        }
 
     def plan_warnings(self, training: Training, steps: float) -> list[str]:
         found = []
@@ -81,29 +92,41 @@ class SCoMMER(Coding, Method):
         code = SparseCode(self, working.units, factory.classes, factory.generator("code"))
         counts = ("current", "earlier") if self.balance or self.teach else ()  # of labels, of this task and before
         state = {name: factory.zeros(factory.classes) for name in counts}
-        return Memories(working, factory.episodic(), slow, parts={"code": code}, state=state)
+        parts: dict[str, Part] = {"code": code}
+        if self.turned:
+            parts["turning"] = Turning(self.turned, factory.image, factory.classes, factory.generator("turning"))
+        return Memories(working, factory.episodic(), slow, parts=parts, state=state)
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         x, y = concatenate(*recalled, task)
-        both = Batch(x, y, ready=record_event(x.device) if self.teach else None)
         n = len(y) - len(task.y)  # x_m comes first
         apart = n > 0 and not self.joint_batch
+        turning, target = memories.parts.get("turning"), y
+        if isinstance(turning, Turning):
+            x, target = turning(x, y)
+        both = Batch(x, y, ready=record_event(x.device) if self.teach or turning else None)
         keep = _code(memories).dropout_masks(y, exempt=0 if self.replay_dropout else n)
         z, fired = memories.working(x, keep, parts=(n, len(task.y)) if apart else None)
-        z_s, taught = self._retrieve(memories, both, task, *recalled)
-        loss = _eq_4(z, y, z_s, n, apart, self.gamma, self._log_shares(memories, task, n))
+        z_s, taught = self._retrieve(memories, both, both.split(n, len(task.y)) if turning else [*recalled, task])
+        loss = _eq_4(z, target, z_s, n, apart, self.gamma, self._log_shares(memories, task, n))
         if taught is not None:
-            state = memories.state
-            loss = loss + _teach(z[n:], taught, state["earlier"], state["current"], self.teach)
+            earlier, current = (self._over_outputs(memories.state[name]) for name in ("earlier", "current"))
+            loss = loss + _teach(z[n:], taught, earlier, current, self.teach)
         return Outcome(loss, z[n:], [f[n:] for f in fired])
 
-    def _retrieve(
-        self, memories: Memories, both: Batch, task: Batch, recalled: Batch | None = None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return long-term memory's answers to recalled images, and the teacher's to the task's, if they are needed."""
+    def _over_outputs(self, values: Tensor) -> Tensor:
+        """Return a value of each class for each output of the network in training."""
+        return over_turns(values) if self.turned else values
+
+    def _retrieve(self, memories: Memories, both: Batch, parts: Sequence[Batch]) -> tuple[Tensor | None, Tensor | None]:
+        """Return long-term memory's answers to recalled images, and the teacher's to the task's, if they are needed.
+
+        `parts` are the recalled images, if there are any, and the task's; `both` has all of them.
+        """
         slow = memories.long_term.get("long_term")
-        if slow is None or recalled is None:
+        if slow is None or len(parts) == 1:
             return None, None
+        recalled, task = parts
         if self.teach and self.teacher == "long_term":
             sizes = (len(recalled.y), len(task.y))
             z_s, taught = slow.retrieve(both.x, both.ready, sizes).split(sizes)
@@ -117,7 +140,9 @@ class SCoMMER(Coding, Method):
         if not self.balance or episodic is None:
             return None
         remembered = episodic.fields["y"][: episodic.capacity]
-        return _log_shares(remembered, episodic.seen, memories.state["current"], task.y, recalled > 0, self.balance)
+        current = memories.state["current"]
+        shares = _log_shares(remembered, episodic.seen, current, task.y, recalled > 0, self.balance)
+        return self._over_outputs(shares)
 
     def observe(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
         _code(memories).count(outcome.fired, task.y)

@@ -30,8 +30,6 @@ class Training:
     balanced: bool = False  # memory keeps equal numbers of images per class, instead of a sample of all
     pad: int = 4  # largest random shift of an image, in pixels; 0: no random crop
     flip: bool = True  # mirror half of the images, chosen at random
-    jitter: float = 0.0  # largest random change of an image's contrast, brightness (in std) and saturation
-    cutout: int = 0  # side of a random square that is blanked in each image, in pixels; 0: none
     mean: tuple[float, ...] = (0.5,)  # value subtracted from pixels, per channel
     std: tuple[float, ...] = (0.5,)  # value that pixels are divided by, per channel
 
@@ -56,7 +54,6 @@ class Training:
         sizes = [name for name in ("width", "depth", "stages") if getattr(self, name) is not None]
         within(self, 1, inf, "epochs", "batch", "replay", *sizes)
         within(self, 0, 0.9999, "momentum")
-        within(self, 0, inf, "weight_decay", "pad", "min_steps", "cutout")
-        within(self, 0, 1, "jitter")
+        within(self, 0, inf, "weight_decay", "pad", "min_steps")
         within(self, 1e-9, inf, "lr")  # 0 teaches nothing
         within(self, 1e-30, inf, "std")  # images are divided by it

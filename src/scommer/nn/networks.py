@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from scommer.errors import UsageError, lookup
 from scommer.nn.layers import RELU, Activation, BatchNorm, Conv, LayerOutput, Linear, Parts
 from scommer.nn.sparse_coding import Threshold, num_winners, per_stage
+from scommer.nn.turned_head import TurnedHead
 from scommer.registry import Registry
 
 Keep = Sequence[Tensor | None] | None  # for each stage a dropout mask [B, N] of 0 and 1, or None
@@ -215,14 +216,21 @@ def build(
     active: float | Sequence[float] | None = None,
     activate: Literal["stage", "block"] = "stage",
     threshold: Threshold = "k",
+    turned: bool = False,
 ) -> nn.Module:
-    """Build a network by name and initialise it with draws from `generator`."""
+    """Build a network by name and initialise it with draws from `generator`.
+
+    With `turned`, its head has further outputs in training (`TurnedHead`).
+    """
     architecture = lookup("network", name, NETWORKS)
     with torch.device("meta"):  # draws nothing from the global generator
         network = architecture.make(
             image_shape, classes, width=width or architecture.width, depth=depth or architecture.depth,
             stages=stages or architecture.stages, active=active, activate=activate, threshold=threshold,
         )  # fmt: skip
+        if turned:
+            features: int = network.head.in_features  # type: ignore[union-attr, assignment]
+            network.head = TurnedHead(features, classes)
     network.to_empty(device="cpu")
     initialise(network, generator)
     return network

@@ -25,7 +25,7 @@ from scommer.streams import Stream
 FITTED = ("network", "mean", "std")  # of every method, if a stream has no presets
 ADDED = {  # settings that early records lack: with these values, which are what was done then, a run keeps its name
     "balanced": False, "horizon": 0.0, "recent": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term",
-    "min_steps": 0, "fill": False, "jitter": 0.0, "cutout": 0,
+    "min_steps": 0, "fill": False, "turned": 0.0,
 }  # fmt: skip
 SMALL_NETWORKS = ("linear", "mlp", "small")
 SMALL_INPUT = 1024  # values
@@ -180,7 +180,7 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
 
 def fitted_names(method: Method, training: Training) -> list[str]:
     """Return the names of the settings that are fitted to a stream without presets."""
-    return [*FITTED, *method.fitted_settings(training, steps=1)]
+    return [*FITTED, *method.fitted_settings(training, 1, (1, 1, 1))]
 
 
 def _fitted_settings(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
@@ -191,7 +191,9 @@ def _fitted_settings(stream: Stream, method: Method, training: Training) -> dict
     height, width = images.shape[2:]
     network = "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18"
     mean, std = _feature_statistics(x) if is_row(x) else _channel_statistics(x)
-    return dict(zip(FITTED, (network, mean, std), strict=True)) | method.fitted_settings(training, steps)
+    return dict(zip(FITTED, (network, mean, std), strict=True)) | method.fitted_settings(
+        training, steps, stream.data.image_shape
+    )
 
 
 def _channel_statistics(x: Tensor) -> tuple[list[float], list[float]]:
