@@ -1,4 +1,4 @@
-"""A plugin that chose the horizon: SCoMMER with further averages of working memory, evaluated beside long-term memory.
+"""A plugin that helps to choose h and f: further averages of working memory, evaluated beside long-term memory.
 
 `scommer run s-cifar10 --variant plus --validation 0.1 --set horizons=[0.3,1.0] --plugin docs/plus/averages.py`
 """
@@ -9,32 +9,40 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from scommer.methods import METHODS, Batch, Memories, MemoryFactory, Outcome, View
-from scommer.methods.scommer import SCoMMER
+from scommer.methods.scommer import SCoMMER, _decay
 
 
 @dataclass(frozen=True)
 class WithAverages(SCoMMER):
     """SCoMMER, unchanged but for what is averaged and evaluated besides: no other memory learns from these averages."""
 
-    horizons: tuple[float, ...] = (0.3, 1.0)  # fractions of a task to average over
+    horizons: tuple[float, ...] = ()  # fractions of a task to average over
+    recents: tuple[float, ...] = ()  # fractions of all steps so far to average over
+
+    @property
+    def averages(self) -> dict[str, tuple[float, float]]:
+        """Return h and f of each average."""
+        by_task = {f"average{h:g}": (h, 0.0) for h in self.horizons}
+        return by_task | {f"recent{f:g}": (10.0, f) for f in self.recents}
 
     def memories(self, factory: MemoryFactory) -> Memories:
         made = super().memories(factory)
-        for h in self.horizons:
-            made.long_term[f"average{h:g}"] = factory.long_term(made.working, "coin")
+        for name in self.averages:
+            made.long_term[name] = factory.long_term(made.working, "coin")
         return made
 
     def after_step(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
         super().after_step(memories, task, outcome)
-        for h in self.horizons:
-            alpha = (1 - 1 / (self.r * h * memories.task_steps)).clamp(min=0)
-            memories.long_term[f"average{h:g}"].consolidate(memories.working, self.r, alpha, self.ramp)
+        for name, (h, f) in self.averages.items():
+            memory = memories.long_term[name]
+            alpha = _decay(memory.step, memories.task_steps, self.r, h, f)
+            memory.consolidate(memories.working, self.r, alpha, self.ramp)
 
     def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
-        averages = [(name, memory) for name, memory in memories.long_term.items() if name.startswith("average")]
         return super().views(memories, calibration) + [
             View(name, memory, memory.statistics("recalibrated", memories.working, calibration))
-            for name, memory in averages
+            for name, memory in memories.long_term.items()
+            if name in self.averages
         ]
 
 
