@@ -48,7 +48,10 @@ def test_rows(method: str) -> None:
     assert not in_runtime(exported, XT)[:, ~np.isin(model.classes_, NAMES[[0, 1, 5]])].any()  # have not occurred
 
 
-@pytest.mark.parametrize(("method", "settings"), [("er", QUICK), ("scommer", QUICK | {"active": 0.5}), ("ncm", {})])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("er", QUICK), ("scommer", QUICK | {"active": 0.5}), ("scommer", QUICK | {"turned": 0.3}), ("ncm", {})],
+)
 def test_images(method: str, settings: dict[str, Any]) -> None:
     model = LifelongClassifier(method=method, settings=settings, device="cpu").fit(DX[:200], NAMES[DY[:200]])
     check_equal(model, DXT[:, None], DXT)

@@ -26,7 +26,7 @@ CLASS_AXES = {"head.weight": 0, "head.bias": 0, "head.turned.weight": 1, "head.t
     [
         *((method, {}) for method in METHODS_BY_TASK),
         ("scommer", {"network": "mlp"}),
-        ("scommer", {"turned": 0.0}),
+        ("scommer", {"turned": 0.3}),
         ("der++", {"momentum": 0.9}),
     ],
 )

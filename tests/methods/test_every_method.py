@@ -35,6 +35,7 @@ def learner(stream: Stream, method: str, seed: int = 0, **settings: Any) -> Lear
     shared = {"network": "small", "drop_last": True}  # where a method has its own, as if it had none
     overrides = {**shared, "width": 4, "epochs": 3, "batch": 8, "replay": 8, **settings}
     overrides |= {"warmup": 1} if method in ("scommer", PLUS) else {}
+    overrides |= {"turned": 0.3} if method == PLUS else {}
     made, training = resolve("s-digits", *cell(method, BUFFER), overrides)
     return Learner(stream, made, training, buffer=BUFFER, seed=seed)
 

@@ -169,12 +169,12 @@ def test_plus_has_one_set_of_values_for_every_stream_and_buffer_but_for_two_numb
     usual = values("s-cifar10", 200)
     assert usual["horizon"] > 0  # so that alpha is not used
     assert usual["dropout"] == "none"  # so that warmup and π are not used
-    short = {"horizon": 0.3, "balance": 1.0}  # tasks of few steps
-    own = {"min_steps": 300, "fill": True}
+    digits = {"balance": 1.0, "turned": 0.0}
+    own = {"balance": 1.0, "horizon": 0.3, "min_steps": 300, "fill": True}
     for buffer in (50, 200, 500):
         assert all(values(stream, buffer) == usual for stream in CIFAR_STREAMS)
-        assert values("s-digits", buffer) == usual | short
-        assert values("default", buffer) == usual | short | own
+        assert values("s-digits", buffer) == usual | digits
+        assert values("default", buffer) == usual | own
 
 
 @pytest.mark.parametrize("name", VARIANTS)
