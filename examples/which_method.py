@@ -135,7 +135,8 @@ def measure(data: dict[str, Data], path: Path) -> None:
     held: dict[str, Any] = {"results": []}
     if path.exists():
         held = json.loads(path.read_text())
-    held |= {"code": provenance.code_identity(), "versions": provenance.versions()}
+    held |= {"versions": provenance.versions()}
+    commit = provenance.code_identity()["commit"]
     done = {(r["data"], r["method"], r["rows"], r["seed"]) for r in held["results"]}
     for name, of in data.items():
         for method, (learn, _, _) in METHODS.items():
@@ -150,7 +151,7 @@ def measure(data: dict[str, Data], path: Path) -> None:
                     print(f"{name}, {method}, {rows} rows, seed {seed}: {accuracy:.1f} %, {seconds:.0f} s", flush=True)
                     held["results"].append({
                         "data": name, "method": method, "rows": rows, "seed": seed, "accuracy": accuracy,
-                        "bytes": found.bytes, "seconds": round(seconds, 1),
+                        "bytes": found.bytes, "seconds": round(seconds, 1), "commit": commit,
                     })  # fmt: skip
                     path.write_text(json.dumps(held, indent=1) + "\n")
 
