@@ -46,7 +46,7 @@ def test_the_number_of_runs_that_each_table_needs() -> None:
         "variants": 3 * (2 * 2 + 11 + 2),  # both variants on two streams, eleven differences, two doubts
         "further": 3 * 6,  # two methods without replay, two with two buffers
         "plus": 3 * 4 * 2,
-        "plus-ablation": 3 * 2 * 5,
+        "plus-ablation": 3 * 2 * 7,
     }
 
 
