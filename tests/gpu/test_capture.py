@@ -32,6 +32,7 @@ PLUS: dict[str, Any] = {
     "horizon": 0.6, "recent": 0.2, "balance": 2.0, "teach": 0.15, "teacher": "snapshot", "balanced": True,
     "turned": 0.3,
 }  # fmt: skip
+PLUSES = (PLUS, PLUS | {"teacher": "long_term"}, PLUS | {"teach": 0.0}, PLUS | {"turned": 0.0})
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +84,7 @@ def different(a: State, b: State) -> list[str]:
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize(("method", "settings"), [*((m, {}) for m in METHODS), ("scommer", PLUS)])
+@pytest.mark.parametrize(("method", "settings"), [*((m, {}) for m in METHODS), *(("scommer", s) for s in PLUSES)])
 def test_captured_equals_eager_over_fifty_steps(method: str, settings: dict[str, Any]) -> None:
     graph, plain = (advance(learner(method, capture, **settings), 50) for capture in (True, False))
     assert different(graph, plain) == []
@@ -177,7 +178,7 @@ def test_other_optimisers_and_networks_are_captured_too(settings: dict[str, Any]
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}, PLUS],
+    [{}, {"joint_batch": True}, {"replay_dropout": True}, {"activate": "block"}, {"threshold": "k-1"}, PLUSES[-1]],
     ids=str,
 )
 def test_two_steps_on_a_gpu_equal_two_steps_on_a_cpu(settings: dict[str, Any]) -> None:

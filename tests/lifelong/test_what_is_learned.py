@@ -87,6 +87,18 @@ def test_a_class_of_few_images_is_learned_at_once() -> None:
     assert min(recalls) > 0.1
 
 
+def test_one_more_image_does_no_harm() -> None:
+    """Statistics are measured anew after each call: one image has poor ones."""
+    model = classifier(settings={"width": 12, "epochs": 8}).partial_fit(DX[:700], DY[:700])
+    before = model.score(DXT, DYT)
+    assert before > 0.9
+    for n in (1, 2, 3):
+        more = copy.deepcopy(model)
+        which = np.flatnonzero(DY == 3)[-n:]
+        more.partial_fit(DX[which], DY[which])
+        assert more.score(DXT, DYT) > before - 0.03
+
+
 def test_rows_of_another_scale_give_a_warning() -> None:
     model = classifier().partial_fit(X[:500], Y[:500])
     with pytest.warns(RunWarning, match="standard deviations from those learned first"):

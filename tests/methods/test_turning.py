@@ -1,13 +1,19 @@
 """Turned images as classes of their own, against NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from scommer import Experiment, LifelongClassifier, class_il, run
+from scommer import Experiment, LifelongClassifier, class_il, from_arrays, run
+from scommer.engine.learner import Learner
 from scommer.errors import UsageError
+from scommer.methods.scommer import SCoMMER
 from scommer.methods.turning import Turning, over_turns
 from scommer.nn import networks
+from scommer.nn.networks import NETWORKS, Architecture
 from scommer.nn.turned_head import TurnedHead
 from scommer.runs.experiment import prepare
 
@@ -74,6 +80,45 @@ def test_of_own_data_only_square_images_that_are_not_small_are_turned() -> None:
         assert prepare(Experiment(stream, variant="official")).settings["turned"] == 0
     with pytest.raises(UsageError, match="images of 8 × 6 pixels cannot be turned, only square ones: set turned=0"):
         LifelongClassifier(settings={"turned": 0.5, "epochs": 1}, device="cpu").fit(r.random((24, 8, 6)), y)
+
+
+def test_at_most_all_turns_are_as_frequent() -> None:
+    with pytest.raises(UsageError, match=r"turned = 0\.8 is invalid: expected a number from 0 to 0\.75"):
+        SCoMMER(turned=0.8)
+
+
+def test_the_network_must_have_a_plain_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cosine(nn.Linear): ...
+
+    heads = (Cosine(9, 4), nn.Linear(9, 4, bias=False), nn.Sequential(nn.Linear(9, 4)), None)
+    for head in heads:
+
+        class Own(nn.Module):
+            units = ()
+
+            def __init__(self, head: nn.Module | None = head) -> None:
+                super().__init__()
+                if head is not None:
+                    self.head = head
+
+        make = Architecture(lambda shape, classes, kind=Own, **_: kind(), 1, 1, 1)
+        monkeypatch.setitem(NETWORKS, "own", make)
+        networks.build("own", (1, 3, 3), 4, seeded())
+        with pytest.raises(UsageError, match="network own is no plain linear one, as turned images need: set turned=0"):
+            networks.build("own", (1, 3, 3), 4, seeded(), turned=True)
+
+
+def test_two_classes_and_their_turns_are_not_reported_as_diverging() -> None:
+    """The loss of guessing is that of eight classes."""
+    r = np.random.default_rng(0)
+    data = from_arrays(r.random((64, 8, 8)), np.arange(64) % 2, r.random((4, 8, 8)), np.arange(4) % 2)
+    settings = {"network": "small", "width": 4, "epochs": 1, "turned": 0.6, "lr": 1e-3, "balance": 0.0, "warmup": 0}
+    plan = prepare(Experiment(class_il(data, 2), settings=settings))
+    learner = Learner(plan.stream, plan.method, plan.training, buffer=20)
+    for _ in learner.learn():
+        pass
+    assert learner.curve[-1] > 5 * math.log(2)  # two cross-entropies, of replay and of the task
+    assert learner.divergence() is None
 
 
 def test_a_record_has_no_scores_of_turned_classes(tmp_path) -> None:

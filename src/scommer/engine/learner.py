@@ -84,6 +84,7 @@ class Learner:
         self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
         # results
         self.loss = torch.zeros((), dtype=torch.float64, device=self.device)  # summed over this epoch
+        self.outputs = data.num_classes  # that the loss tells apart: more if a method's network has more in training
         self._curve: list[float] = []  # mean loss of each epoch, as far as it was read
         self._unread: list[Tensor] = []  # that of the later ones, on the device
         self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
@@ -218,6 +219,7 @@ class Learner:
                 extra = {name: rows[: len(y)] for name, rows in method.extra_fields(outcome).items()}
                 memories.episodic.remember(x=raw, y=y, **extra)
             self.loss.add_(outcome.loss.detach())
+            self.outputs = outcome.logits.shape[1]
         if method.descends:
             memories.working.backward(outcome.loss)
             method.adjust_gradient(memories, recalled, self.training.lr)
@@ -270,7 +272,7 @@ class Learner:
 
     def divergence(self) -> str | None:
         """Return a warning if the last epoch's loss is far above that of guessing; None if it was not read yet."""
-        guessing = np.log(max(2, self.stream.data.num_classes))
+        guessing = np.log(max(2, self.outputs))
         if not self.method.descends or self._unread or self.curve[-1] <= DIVERGED * guessing:
             return None
         return (
@@ -303,20 +305,22 @@ class Learner:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment, self.check)
 
     def calibration(self) -> Iterator[Tensor]:
-        """Yield batches drawn half from episodic memory, half from the task just learned, augmented as in training."""
+        """Yield augmented batches of all images in episodic memory and as many of the task just learned.
+
+        A task with fewer images than memory holds has less of a part: a few images alone have poor statistics.
+        """
         task = min(self.task, len(self.phases) - 1)
         phase = self.phases[task]
         held = self.memories.episodic.held(self.offered) if self.memories.episodic else 0
-        n = min(held, len(phase))
-        if not n:
+        if not held:
             return
         assert self.memories.episodic is not None
         name = f"calibration/{self.earlier + task}"
         draw = randomness.generator(self.seed, name)
-        recalled = self.memories.episodic.fields["x"][torch.randperm(held, generator=draw)[:n].to(self.device)]
-        fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:n]].to(self.device)]
+        recalled = self.memories.episodic.fields["x"][torch.randperm(held, generator=draw).to(self.device)]
+        fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:held]].to(self.device)]
         augmenting = randomness.generator(self.seed, f"{name}/augment", self.device)
-        chunks = -(-n // self.training.replay)
+        chunks = -(-held // self.training.replay)
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
             yield self.augment(torch.cat([a, b]), augmenting)
 

@@ -19,7 +19,7 @@ from scommer.methods.training import Training
 from scommer.methods.turning import Turning, over_turns
 from scommer.nn.sparse_coding import Coding, SparseCode
 
-SMALL = 16  # side of the largest images that are not turned unless asked: digits of 8 × 8 pixels did not gain from it
+SMALL = 16  # side of the largest images of your own that are not turned unless asked: they get a small network
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SCoMMER(Coding, Method):
 
     Eq. 4: L = CE(f(x; θ_w), y) + γ MSE(f(x_m; θ_w), f(x_m; θ_s)), with x = (x_m, x_t).
 
-    The variant `plus` adds four things (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
+    The variant `plus` adds (docs/plus.md): CE(f(x; θ_w) + τ log π, y) with π_c the share of class c in the
     training images; λ MSE(f(x_t; θ_w), f(x_t; θ_s)) over the classes of earlier tasks only; a decay α that averages
     over part of a task, or of all steps so far if that is less: r (1 - α) = 1 / min(h · steps of the task, f · steps);
     and turned images, as classes of their own.
@@ -55,7 +55,8 @@ class SCoMMER(Coding, Method):
 
     def __post_init__(self) -> None:
         within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup", "horizon", "recent", "balance", "teach")
-        within(self, 0, 1, "r", "alpha", "active", "turned")
+        within(self, 0, 1, "r", "alpha", "active")
+        within(self, 0, 0.75, "turned")  # with more, most images would be of one of the other turns
 
     @property
     def inference(self) -> str:
@@ -69,7 +70,7 @@ class SCoMMER(Coding, Method):
         return {
             "warmup": int(0.6 * training.epochs),  # as 30 of the paper's 50 epochs
             "alpha": fitted_decay(steps),
-            "turned": self.turned if height == width > SMALL else 0.0,
+            "turned": self.turned if height == width > SMALL and training.network == "resnet18" else 0.0,
         }
 
     def plan_warnings(self, training: Training, steps: float) -> list[str]:

@@ -229,11 +229,20 @@ def build(
             stages=stages or architecture.stages, active=active, activate=activate, threshold=threshold,
         )  # fmt: skip
         if turned:
-            features: int = network.head.in_features  # type: ignore[union-attr, assignment]
-            network.head = TurnedHead(features, classes)
+            network.head = TurnedHead(_plain_head(name, network).in_features, classes)
     network.to_empty(device="cpu")
     initialise(network, generator)
     return network
+
+
+def _plain_head(name: str, network: nn.Module) -> nn.Linear:
+    """Return the last layer, of a kind that can be replaced by one with more outputs."""
+    head: nn.Module | None = getattr(network, "head", None)
+    if isinstance(head, nn.Linear) and type(head) in (nn.Linear, Linear) and len(list(head.parameters())) == 2:
+        return head
+    raise UsageError(
+        f"the last layer of the network {name} is no plain linear one, as turned images need: set turned=0"
+    )
 
 
 def units_of(network: nn.Module) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ ADDED = {  # settings that early records lack: with these values, which are what
     "balanced": False, "horizon": 0.0, "recent": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term",
     "min_steps": 0, "fill": False, "turned": 0.0,
 }  # fmt: skip
+REMOVED = {"jitter": 0.0, "cutout": 0}  # settings that some records and files have: with these values, they did nothing
 SMALL_NETWORKS = ("linear", "mlp", "small")
 SMALL_INPUT = 1024  # values
 MIN_STD = 1e-3  # the smallest standard deviation that images are divided by
@@ -138,9 +139,10 @@ def usual_threads(network: str, image_shape: Sequence[int]) -> int | None:
 
 
 def as_learned(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of an early version with those that it did not have, as they were then."""
+    """Return settings of another version with those that it did not have, as they were then, and without old ones."""
     names = {*setting_types(lookup("method", method, METHODS)), *setting_types(Training)}
-    return {**{name: value for name, value in ADDED.items() if name in names}, **settings}
+    kept = {name: value for name, value in settings.items() if name not in REMOVED or value != REMOVED[name]}
+    return {**{name: value for name, value in ADDED.items() if name in names}, **kept}
 
 
 def prepare(
