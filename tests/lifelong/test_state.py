@@ -52,7 +52,7 @@ def test_a_setting_that_is_gone_is_ignored_if_it_did_nothing(tmp_path: Path) -> 
     path = rewritten(tmp_path / "none", lambda tensors, about: about["settings"].update(jitter=0.0, cutout=0))
     model = LifelongClassifier.load(path, device="cpu")
     assert model.classes_.tolist() == list("abcd")
-    model.partial_fit(np.zeros((4, 8, 8), np.uint8), list("abcd"))
+    model.partial_fit(np.zeros((4, 8, 8), np.float32), list("abcd"))
     path = rewritten(tmp_path / "some", lambda tensors, about: about["settings"].update(jitter=0.2))
     with pytest.raises(UsageError, match="unknown setting of scommer 'jitter'"):
         LifelongClassifier.load(path, device="cpu")
