@@ -9,6 +9,7 @@ import torch
 
 from scommer import Experiment, run
 from scommer.data import Dataset, load
+from scommer.engine.calibration import Calibration
 from scommer.engine.learner import Learner
 from scommer.runs.presets import resolve
 from scommer.runs.record import Record
@@ -60,7 +61,7 @@ def test_statistics_are_measured_on_augmented_images() -> None:
     for moment in learner.learn():
         if moment == "epoch":
             break
-    batches, again = (torch.cat(list(learner.calibration())) for _ in range(2))
+    batches, again = (torch.cat(list(Calibration(learner))) for _ in range(2))
     assert torch.equal(batches, again)
     held = learner.memories.episodic.fields["x"][:20]
     task = learner.images[learner.phases[0]]

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from scommer import Stream, class_il
 from scommer.data import from_arrays
+from scommer.engine.calibration import Calibration
 from scommer.engine.evaluate import evaluate
 from scommer.engine.learner import Learner
 from scommer.engine.state import restore, state_of
@@ -125,7 +126,7 @@ def test_each_draw_of_a_step_is_its_own() -> None:
 def test_statistics_are_recalibrated_on_memory_and_the_task_just_learned() -> None:
     learner = learned(Noting(), buffer=40, epochs=1)
     first, last = (set(task.train.tolist()) for task in learner.stream.tasks)
-    batches = [numbers(x) for x in learner.calibration()]
+    batches = [numbers(x) for x in Calibration(learner)]
     # 32 of 40 slots are filled, one by each image; the last task's are there once more.
     assert sorted(i for b in batches for i in b) == sorted([*first, *last, *last])
 
@@ -133,7 +134,7 @@ def test_statistics_are_recalibrated_on_memory_and_the_task_just_learned() -> No
 def test_a_large_task_has_as_many_images_in_recalibration_as_memory_has() -> None:
     learner = learned(Noting(), buffer=6, epochs=1)
     last = set(learner.stream.tasks[-1].train.tolist())
-    batches = [numbers(x) for x in learner.calibration()]
+    batches = [numbers(x) for x in Calibration(learner)]
     assert learner.memories.episodic is not None
     held = numbers(learner.augment.normalise(learner.memories.episodic.fields["x"][:6]))
     found = [i for b in batches for i in b]

@@ -1,7 +1,7 @@
 """The one training loop: task > epoch > step."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 from scommer import randomness
 from scommer.device import Precision
 from scommer.engine.augment import Augment
+from scommer.engine.calibration import Calibration
 from scommer.engine.evaluate import Scores, evaluate
 from scommer.engine.rehearsal import compile_ahead
 from scommer.errors import RunError, UsageError
@@ -295,7 +296,7 @@ class Learner:
         self.own_stream.join()
         if not len(self.test_images):
             return
-        scored = {v.name: self._evaluate(v) for v in self.method.views(self.memories, _Calibration(self))}
+        scored = {v.name: self._evaluate(v) for v in self.method.views(self.memories, Calibration(self))}
         for view, scores in scored.items():
             rows = self.scores.setdefault(view, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last one is recorded
@@ -304,26 +305,6 @@ class Learner:
     def _evaluate(self, view: View) -> Scores:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment, self.check)
 
-    def calibration(self) -> Iterator[Tensor]:
-        """Yield augmented batches of all images in episodic memory and as many of the task just learned.
-
-        A task with fewer images than memory holds has less of a part: a few images alone have poor statistics.
-        """
-        task = min(self.task, len(self.phases) - 1)
-        phase = self.phases[task]
-        held = self.memories.episodic.held(self.offered) if self.memories.episodic else 0
-        if not held:
-            return
-        assert self.memories.episodic is not None
-        name = f"calibration/{self.earlier + task}"
-        draw = randomness.generator(self.seed, name)
-        recalled = self.memories.episodic.fields["x"][torch.randperm(held, generator=draw).to(self.device)]
-        fresh = self.images[phase[torch.randperm(len(phase), generator=draw)[:held]].to(self.device)]
-        augmenting = randomness.generator(self.seed, f"{name}/augment", self.device)
-        chunks = -(-held // self.training.replay)
-        for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
-            yield self.augment(torch.cat([a, b]), augmenting)
-
     def release(self) -> None:
         """Free the images and what was captured as soon as nobody refers to this learner: it cannot learn any more."""
         del self.run_step  # refers to the learner itself
@@ -331,18 +312,6 @@ class Learner:
     def generators(self) -> dict[str, torch.Generator]:
         """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
-
-
-@dataclass(frozen=True)
-class _Calibration:
-    """The batches of `calibration`, made when they are needed."""
-
-    learner: Learner
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for batch in self.learner.calibration():
-            self.learner.check()
-            yield batch
 
 
 def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:

@@ -168,7 +168,8 @@ class Architecture:
 
     `make(image_shape, classes, width=, depth=, stages=, active=, activate=, threshold=)` returns a module, which is
     dense if `active` is None. Its `forward` takes images, dropout masks `keep` and `parts`, and returns a
-    `NetworkOutput`. `units` is the number of units of each stage, `head` the last layer, with a row for each class.
+    `NetworkOutput`. `units` is the number of units of each stage, `head` the last layer, with a row for each class: a
+    plain linear layer with bias, if images are to be turned.
     """
 
     make: Callable[..., nn.Module]

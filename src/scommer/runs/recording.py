@@ -8,6 +8,7 @@ import torch
 
 from scommer import provenance
 from scommer.device import device_facts
+from scommer.engine.calibration import Calibration
 from scommer.engine.evaluate import summary
 from scommer.engine.learner import Learner
 from scommer.runs.experiment import Plan
@@ -19,7 +20,7 @@ from scommer.streams import Stream
 def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     """Return the parameters of each memory and its statistics for inference, by name."""
     named = {}
-    for view in learner.method.views(learner.memories, list(learner.calibration())):
+    for view in learner.method.views(learner.memories, Calibration(learner)):
         if "/" not in view.name:
             with view.memory.weights.using_statistics(view.statistics):
                 for name, t in view.memory.weights.named(view.memory.network).items():
