@@ -70,14 +70,23 @@ def test_the_rest_of_the_network_starts_as_without_it() -> None:
     assert len({tuple(rows.flatten().tolist()) for rows in weight}) == 3
 
 
-def test_of_own_data_only_square_images_that_are_not_small_are_turned() -> None:
+def test_of_own_data_only_square_images_of_long_tasks_are_turned() -> None:
     r = np.random.default_rng(0)
-    y = np.arange(24) % 4
-    for shape, share in (((17, 17), 0.3), ((32, 32, 3), 0.3), ((16, 16), 0.0), ((32, 24), 0.0), ((32,), 0.0)):
-        x = r.random((24, *shape))
-        stream = class_il((x, y), tasks=2, name="own")
-        assert prepare(Experiment(stream)).settings["turned"] == share
-        assert prepare(Experiment(stream, variant="official")).settings["turned"] == 0
+    y = np.arange(64) % 4
+    long, short = {"epochs": 400}, {"epochs": 399}  # 32 images of a task are a step
+    for shape, settings, share in (
+        ((8, 8), long, 0.3),
+        ((32, 32, 3), long, 0.3),
+        ((8, 8), short, 0.0),
+        ((32, 24), long, 0.0),
+        ((32,), long, 0.0),
+        ((8, 8), long | {"network": "mlp"}, 0.0),
+        ((8, 8), short | {"turned": 0.1}, 0.1),
+    ):
+        stream = class_il(from_arrays(r.random((64, *shape)), y, r.random((4, *shape)), np.arange(4)), tasks=2)
+        assert prepare(Experiment(stream, settings=settings)).settings["turned"] == share
+        assert prepare(Experiment(stream, variant="official", settings=long)).settings["turned"] == 0
+    y = y[:24]
     with pytest.raises(UsageError, match="images of 8 × 6 pixels cannot be turned, only square ones: set turned=0"):
         LifelongClassifier(settings={"turned": 0.5, "epochs": 1}, device="cpu").fit(r.random((24, 8, 6)), y)
 

@@ -170,11 +170,11 @@ def test_plus_has_one_set_of_values_for_every_stream_and_buffer_but_for_two_numb
     assert usual["horizon"] > 0  # so that alpha is not used
     assert usual["dropout"] == "none"  # so that warmup and π are not used
     short = {"balance": 1.0, "horizon": 0.3}  # tasks of few steps
-    small = {"turned": 0.0}  # images that are fitted likewise, if they are your own
+    untouched = {"turned": 0.0}  # as is fitted to such short tasks, if they are your own
     own = {"min_steps": 300, "fill": True}
     for buffer in (50, 200, 500):
         assert all(values(stream, buffer) == usual for stream in CIFAR_STREAMS)
-        assert values("s-digits", buffer) == usual | short | small
+        assert values("s-digits", buffer) == usual | short | untouched
         assert values("default", buffer) == usual | short | own
 
 
