@@ -84,6 +84,7 @@ def test_a_setting_that_is_gone_is_ignored_if_it_did_nothing(tmp_path: Path) -> 
         filled("answer/head.weight", float("nan")),
         lambda tensors, about: tensors.update({"answer/head.bias": torch.zeros(4, dtype=torch.int16)}),
         filled("state/mind/working/theta", float("inf")),
+        lambda tensors, about: tensors.update({k: t.cfloat() for k, t in tensors.items() if "/p_s" in k}),
     ],
 )
 def test_invalid_content_is_an_error(tmp_path: Path, change: Callable[[Tensors, About], object]) -> None:

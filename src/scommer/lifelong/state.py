@@ -161,6 +161,8 @@ def _state(tensors: Mapping[str, Tensor], device: torch.device) -> ClassifierSta
     if integers := [name for name, t in weights.items() if not t.is_floating_point()]:
         raise ValueError(f"{integers[0]} is {weights[integers[0]].dtype}")
     for name, t in tensors.items():
+        if t.is_complex():
+            raise ValueError(f"{name} is {t.dtype}")
         if t.is_floating_point() and not bool(t.isfinite().all()):
             raise ValueError(f"{name} is not finite")
     method, variant = about.method or init["method"], about.variant or init["variant"]
