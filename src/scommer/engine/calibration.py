@@ -1,6 +1,6 @@
 """Images to measure batch-norm statistics on, for inference."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ class Calibration:
     """
 
     learner: "Learner"
+    check: Callable[[], None] = lambda: None  # called before each batch; may raise an error to abandon an evaluation
 
     def __iter__(self) -> Iterator[Tensor]:
         learner, episodic = self.learner, self.learner.memories.episodic
@@ -35,5 +36,5 @@ class Calibration:
         augmenting = randomness.generator(learner.seed, f"{name}/augment", learner.device)
         chunks = -(-held // learner.training.replay)
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
-            learner.check()
+            self.check()
             yield learner.augment(torch.cat([a, b]), augmenting)

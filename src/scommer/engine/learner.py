@@ -220,7 +220,7 @@ class Learner:
                 extra = {name: rows[: len(y)] for name, rows in method.extra_fields(outcome).items()}
                 memories.episodic.remember(x=raw, y=y, **extra)
             self.loss.add_(outcome.loss.detach())
-            self.outputs = outcome.logits.shape[1]
+        self.outputs = outcome.logits.shape[1]
         if method.descends:
             memories.working.backward(outcome.loss)
             method.adjust_gradient(memories, recalled, self.training.lr)
@@ -296,7 +296,7 @@ class Learner:
         self.own_stream.join()
         if not len(self.test_images):
             return
-        scored = {v.name: self._evaluate(v) for v in self.method.views(self.memories, Calibration(self))}
+        scored = {v.name: self._evaluate(v) for v in self.method.views(self.memories, Calibration(self, self.check))}
         for view, scores in scored.items():
             rows = self.scores.setdefault(view, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last one is recorded

@@ -20,7 +20,7 @@ from scommer.streams import Stream
 def final_weights(learner: Learner) -> dict[str, torch.Tensor]:
     """Return the parameters of each memory and its statistics for inference, by name."""
     named = {}
-    for view in learner.method.views(learner.memories, Calibration(learner)):
+    for view in learner.method.views(learner.memories, list(Calibration(learner))):
         if "/" not in view.name:
             with view.memory.weights.using_statistics(view.statistics):
                 for name, t in view.memory.weights.named(view.memory.network).items():
