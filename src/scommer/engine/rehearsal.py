@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from scommer.engine.evaluate import run_once
 from scommer.gpu.ahead import can_compile_ahead, compiling_ahead
+from scommer.gpu.compiling import compiling
 
 if TYPE_CHECKING:
     from scommer.engine.learner import Learner
@@ -33,13 +34,17 @@ def rehearse(learner: "Learner") -> None:
     tensors = {name: t.clone() for name, t in live.items()}
     states = {name: generator.get_state() for name, generator in learner.generators().items()}
     index = learner.phases[learner.task][: learner.batch_size].to(learner.device)
-    if learner.offered == 0 or not method.draws:
-        learner.step(index, 0, True)
+    replays = [0] if learner.offered == 0 or not method.draws else []
     if method.draws and episodic is not None:
-        learner.step(index, min(learner.training.replay, episodic.capacity), True)
+        replays.append(min(learner.training.replay, episodic.capacity))
+    for replay in replays:
+        learner.step(index, replay, True)
     if len(learner.test_images):
         view, classes = method.views(memories, [])[0], learner.stream.data.num_classes
         run_once(view, learner.test_images, learner.test_labels, learner.augment, classes)
+    with compiling():  # torch.compile works in this thread, while others compile the kernels met so far
+        for replay in replays[-1:]:
+            learner.step(index, replay, True)
     for name, t in live.items():
         t.copy_(tensors[name])
     for name, generator in learner.generators().items():
