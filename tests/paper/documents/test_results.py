@@ -65,6 +65,14 @@ def test_statistics_of_a_memory_need_no_setting_of_its_method() -> None:
     assert lines(table, "| s-") == ["| s-cifar10 | er | 200 | lr=0.05 | Class-IL | 1 | 40.00 | 37.00 | – |"]
 
 
+def test_a_memory_with_all_choices_scored_apart_has_these() -> None:
+    apart = record(0, 40.0, method="er", lr=0.05)
+    ends = {"working": 30.0, "x": 1.0, "x/replay": 41.0, "x/working": 42.0, "x/recalibrated": 43.0}
+    apart.scores = {view: {"class_il": {"accuracy": a}} for view, a in ends.items()}
+    table = document([apart], "").split("## Batch-norm statistics")[1].split("## Every run")[0]
+    assert lines(table, "| s-") == ["| s-cifar10 | er | 200 | lr=0.05 | Class-IL | 1 | 41.00 | 42.00 | 43.00 |"]
+
+
 def test_every_run_has_its_commit_device_and_speed() -> None:
     pair = record(1, 68.0, times=replace(TIMES, seconds=468.0, together=4), r=0.9)
     pair.code = replace(CODE, commit=None, dirty=True, earlier=["an older hash"])

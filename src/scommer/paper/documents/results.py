@@ -82,9 +82,9 @@ def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> Cel
     return spread(values)
 
 
-def _own_choice(record: Record, memory: str) -> str:
+def _own_choice(record: Record, memory: str) -> str | None:
     """Return the statistics that a memory uses for inference: the first without a separate score."""
-    return next(choice for choice in STATISTICS if f"{memory}/{choice}" not in record.scores)
+    return next((choice for choice in STATISTICS if f"{memory}/{choice}" not in record.scores), None)
 
 
 def _runs(records: Sequence[Record]) -> str:
