@@ -50,7 +50,12 @@ def test_rows(method: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "settings"),
-    [("er", QUICK), ("scommer", QUICK | {"active": 0.5}), ("scommer", QUICK | {"turned": 0.3}), ("ncm", {})],
+    [
+        ("er", QUICK),
+        ("scommer", QUICK | {"active": 0.5}),
+        ("scommer", QUICK | {"turned": 0.3}),
+        ("ncm", {"mirrored": True}),
+    ],
 )
 def test_images(method: str, settings: dict[str, Any]) -> None:
     model = LifelongClassifier(method=method, settings=settings, device="cpu").fit(DX[:200], NAMES[DY[:200]])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from scommer.engine.augment import Augment
 from scommer.errors import RunError
 from scommer.methods import View
+from scommer.nn.networks import respond
 from scommer.streams import Stream
 
 BINS = 15  # of confidence
@@ -114,7 +115,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
     size = images_per_pass(images)
     with view.memory.weights.using_statistics(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
-            z, fired = view.memory.network(augment.normalise(x))
+            z, fired = respond(view.memory.network, augment.normalise(x), view.mirrored)
             logits.append(z.float())
             for a, f in zip(activity, fired, strict=True):
                 a.index_add_(0, y, f.int())

@@ -1,6 +1,6 @@
 """The one training loop: task > epoch > step."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -296,7 +296,10 @@ class Learner:
         self.own_stream.join()
         if not len(self.test_images):
             return
-        scored = {v.name: self._evaluate(v) for v in self.method.views(self.memories, Calibration(self, self.check))}
+        views = self.method.views(self.memories, Calibration(self, self.check))
+        if self.training.mirrored:
+            views = _mirrored(views, self.method.inference)
+        scored = {v.name: self._evaluate(v) for v in views}
         for view, scores in scored.items():
             rows = self.scores.setdefault(view, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last one is recorded
@@ -314,9 +317,17 @@ class Learner:
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
 
 
+def _mirrored(views: Sequence[View], inference: str) -> list[View]:
+    """Mirror images for the memory used for inference, and score it without that too."""
+    found = [v._replace(mirrored=v.name == inference) for v in views]
+    return found + [v._replace(name=f"{v.name}/single") for v in views if v.name == inference]
+
+
 def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:
     channels, height, width = image_shape
     row = channels == height == 1
+    if row and (training.pad or training.flip or training.mirrored):
+        raise UsageError("rows of features cannot be shifted or mirrored: set pad=0, flip=false and mirrored=false")
     expected, what = (width, "rows have {} features") if row else (channels, "images have {} channels")
     for name in ("mean", "std"):
         n = len(getattr(training, name))

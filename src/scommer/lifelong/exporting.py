@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from scommer.errors import UsageError
 from scommer.lifelong.state import ClassifierState
+from scommer.nn.networks import respond
 
 OPSET = 18
 
@@ -29,6 +30,7 @@ class _Predictor(nn.Module):
     def __init__(self, state: ClassifierState, features: nn.Module | None) -> None:
         super().__init__()
         self.features, self.network, self.form = features, state.network.network, state.form
+        self.mirrored = state.network.mirrored
         self.register_buffer("mean", state.network.augment.mean)
         self.register_buffer("std", state.network.augment.std)
         self.register_buffer("unseen", torch.from_numpy(~state.seen))
@@ -39,7 +41,7 @@ class _Predictor(nn.Module):
             x = self.features(x)
         x = x.unflatten(1, self.form.shape) if self.form.is_row else x
         x = x.float() / 255 if self.form.dtype == "uint8" else x
-        logits = self.network((x - self.mean) / self.std).logits
+        logits = respond(self.network, (x - self.mean) / self.std, self.mirrored).logits
         p: Tensor = logits.masked_fill(self.unseen, -torch.inf).softmax(1)
         return p[:, self.order]
 

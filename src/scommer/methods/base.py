@@ -43,6 +43,7 @@ class View(NamedTuple):
     name: str
     memory: WorkingMemory | LongTermMemory
     statistics: Tensor
+    mirrored: bool = False  # whether it predicts with the mean logits of an image and its mirror image
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Training:
     balanced: bool = False  # memory keeps equal numbers of images per class, instead of a sample of all
     pad: int = 4  # largest random shift of an image, in pixels; 0: no random crop
     flip: bool = True  # mirror half of the images, chosen at random
+    mirrored: bool = False  # predict with the mean logits of an image and its mirror image
     mean: tuple[float, ...] = (0.5,)  # value subtracted from pixels, per channel
     std: tuple[float, ...] = (0.5,)  # value that pixels are divided by, per channel
 

@@ -246,6 +246,14 @@ def _plain_head(name: str, network: nn.Module) -> nn.Linear:
     )
 
 
+def respond(network: nn.Module, x: Tensor, mirrored: bool) -> NetworkOutput:
+    """Return a network's output; if `mirrored`, with the mean logits of each image and its mirror image."""
+    output: NetworkOutput = network(x)
+    if not mirrored:
+        return output
+    return output._replace(logits=(output.logits + network(x.flip(3)).logits) / 2)
+
+
 def units_of(network: nn.Module) -> tuple[int, ...]:
     """Return the number of units of each stage."""
     units: tuple[int, ...] = network.units  # type: ignore[assignment]

@@ -25,7 +25,7 @@ from scommer.streams import Stream
 FITTED = ("network", "mean", "std")  # of every method, if a stream has no presets
 ADDED = {  # settings that early records lack: with these values, which are what was done then, a run keeps its name
     "balanced": False, "horizon": 0.0, "recent": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term",
-    "min_steps": 0, "fill": False, "turned": 0.0,
+    "min_steps": 0, "fill": False, "turned": 0.0, "mirrored": False,
 }  # fmt: skip
 REMOVED = {"jitter": 0.0, "cutout": 0}  # settings that some records and files have: with these values, they did nothing
 SMALL_NETWORKS = ("linear", "mlp", "small")

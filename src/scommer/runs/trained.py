@@ -28,9 +28,14 @@ class Trained:
     range: Sequence[float] | None = None  # their smallest and largest value, if known
 
     def __init__(
-        self, network: nn.Module, augment: Augment, class_names: tuple[str, ...], image_shape: tuple[int, ...]
+        self,
+        network: nn.Module,
+        augment: Augment,
+        class_names: tuple[str, ...],
+        image_shape: tuple[int, ...],
+        mirrored: bool = False,
     ) -> None:
-        self.network, self.augment = network.eval(), augment
+        self.network, self.augment, self.mirrored = network.eval(), augment, mirrored
         self.class_names, self.image_shape = class_names, image_shape
 
     def logits(self, images: Array, layout: Layout = "auto") -> Tensor:
@@ -49,7 +54,7 @@ class Trained:
         device = self.augment.mean.device
         with current(device):
             parts = (self.augment.normalise(part.to(device)) for part in x.split(images_per_pass(x)))
-            return torch.cat([self.network(part).logits.cpu() for part in parts])
+            return torch.cat([networks.respond(self.network, x, self.mirrored).logits.cpu() for x in parts])
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
         """Return the most likely class [N] of each image, among all classes."""
@@ -77,6 +82,7 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
         raise UsageError(f"the record in {folder} is too old for predictions: run it again with --fresh --save-weights")
     made = trained(record.experiment.method, record.settings, stream.classes, stream.image_shape, weights, where)
     made.dtype, made.range = stream.dtype, stream.range
+    made.mirrored &= name == record.inference  # other memories are not scored that way
     return made
 
 
@@ -108,4 +114,4 @@ def trained(
     except RuntimeError as e:
         raise UsageError(f"these weights do not fit the network {settings['network']}; has it changed? {e}") from e
     augment = Augment(0, False, settings["mean"], settings["std"], device, channels=channels)
-    return Trained(network, augment, tuple(classes), (channels, height, width))
+    return Trained(network, augment, tuple(classes), (channels, height, width), settings.get("mirrored", False))

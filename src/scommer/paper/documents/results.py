@@ -64,7 +64,7 @@ def _cell(record: Record) -> tuple[str, ...]:
 def _choices(records: Sequence[Record]) -> str:
     found: dict[tuple[str, ...], list[Record]] = {}
     for r in sorted(records, key=_cell):
-        for memory in {view.split("/")[0] for view in r.scores if "/" in view}:
+        for memory in {m for m, _, choice in (view.partition("/") for view in r.scores) if choice in STATISTICS}:
             for setting in r.scores[memory]:
                 found.setdefault((*_cell(r), setting, memory), []).append(r)
     rows = []
