@@ -3,6 +3,7 @@
 `scommer run s-cifar10 --variant plus --validation 0.1 --set horizons=[0.3,1.0] --plugin docs/plus/averages.py`
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ class WithAverages(SCoMMER):
     def averages(self) -> dict[str, tuple[float, float]]:
         """Return h and f of each average."""
         by_task = {f"average{h:g}": (h, 0.0) for h in self.horizons}
-        return by_task | {f"recent{f:g}": (10.0, f) for f in self.recents}
+        return by_task | {f"recent{f:g}": (math.inf, f) for f in self.recents}
 
     def memories(self, factory: MemoryFactory) -> Memories:
         made = super().memories(factory)

@@ -38,6 +38,15 @@ def test_runs_are_found_in_folders_and_by_patterns_each_once(make: Make, tmp_pat
             load_records([tmp_path, tmp_path / path])
 
 
+def test_settings_that_are_gone_and_did_nothing_are_no_change(make: Make) -> None:
+    record = make("scommer", 0)
+    record.settings = presets.settings("s-made", "scommer", 30) | {"jitter": 0.0, "cutout": 0}
+    assert changes(record) == ""
+    assert "jitter" not in settings_of(record)
+    record.settings["jitter"] = 0.4
+    assert changes(record) == "jitter=0.4"
+
+
 @pytest.fixture
 def varied(make: Make, tmp_path: Path) -> Path:
     """Seeds 0 and 1 of SCoMMER with its preset, dense, and with other ratios; and of ER."""

@@ -144,6 +144,12 @@ def test_a_large_task_has_as_many_images_in_recalibration_as_memory_has() -> Non
     assert set(found) <= last
 
 
+def test_no_batch_of_a_recalibration_has_a_single_image() -> None:
+    learner = learned(Noting(), buffer=3, epochs=1, replay=2)
+    learner.phases[-1] = learner.phases[-1][:1]
+    assert [len(x) for x in Calibration(learner)] == [4]  # not 3 and 1
+
+
 def test_a_resumed_run_keeps_its_momentum() -> None:
     training = Training(**PLAIN | {"momentum": 0.9, "weight_decay": 0.01})
     whole, first, second = (Learner(numbered([0, 1, 2, 3]), SGD(), training, seed=1) for _ in range(3))

@@ -9,7 +9,10 @@ from real_rows import DX, DY
 
 from scommer import Experiment, LifelongClassifier, class_il, load_trained, run
 from scommer.data import load
+from scommer.engine.learner import Learner
+from scommer.engine.state import restore, state_of
 from scommer.errors import UsageError
+from scommer.runs.experiment import prepare
 
 SETTINGS = {"epochs": 1, "width": 4}
 
@@ -34,6 +37,23 @@ def test_only_the_answers_of_the_memory_used_for_inference_change(tmp_path: Path
     hits = load_trained(tmp_path / mirrored.name).predict(x) == data.test_labels
     by_task = [100 * float(hits[t.test].double().mean()) for t in class_il(data, tasks=5).tasks]
     assert mirrored.matrix()[-1] == pytest.approx(by_task)
+
+
+def test_a_stopped_run_resumes(tmp_path: Path) -> None:
+    experiment = Experiment("s-digits", "scommer", 50, settings={**SETTINGS, "mirrored": True})
+    plan = prepare(experiment)
+    whole, first, second = (Learner(plan.stream, plan.method, plan.training, buffer=50) for _ in range(3))
+    for _ in whole.learn():
+        pass
+    for moment in first.learn():
+        if moment == "task":
+            break
+    restore(second, *state_of(first))
+    for _ in second.learn():
+        pass
+    assert whole.scores.keys() == second.scores.keys() > {"long_term", "long_term/single"}
+    for view, rows in whole.scores.items():
+        assert [r.class_il.tolist() for r in rows] == [r.class_il.tolist() for r in second.scores[view]]
 
 
 def test_a_classifier_answers_an_image_as_its_mirror_image(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from scommer import Experiment, LifelongClassifier, class_il, from_arrays, run
 from scommer.engine.learner import Learner
+from scommer.engine.state import restore, state_of
 from scommer.errors import UsageError
 from scommer.methods.scommer import SCoMMER
 from scommer.methods.turning import Turning, over_turns
@@ -91,7 +92,7 @@ def test_of_own_data_only_square_images_of_long_tasks_are_turned() -> None:
         LifelongClassifier(settings={"turned": 0.5, "epochs": 1}, device="cpu").fit(r.random((24, 8, 6)), y)
 
 
-def test_at_most_all_turns_are_as_frequent() -> None:
+def test_upright_images_are_never_the_rarest() -> None:
     with pytest.raises(UsageError, match=r"turned = 0\.8 is invalid: expected a number from 0 to 0\.75"):
         SCoMMER(turned=0.8)
 
@@ -128,6 +129,9 @@ def test_two_classes_and_their_turns_are_not_reported_as_diverging() -> None:
         pass
     assert learner.curve[-1] > 5 * math.log(2)  # two cross-entropies, of replay and of the task
     assert learner.divergence() is None
+    resumed = Learner(plan.stream, plan.method, plan.training, buffer=20)
+    restore(resumed, *state_of(learner))
+    assert resumed.divergence() is None
 
 
 def test_a_record_has_no_scores_of_turned_classes(tmp_path) -> None:

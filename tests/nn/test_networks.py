@@ -355,6 +355,13 @@ def test_other_layers_are_initialised_by_reset_parameters(monkeypatch):
     assert build("foreign", (1, 2, 2), 3, torch.Generator(), width=6).units == (6,)
 
 
+def test_initialisation_leaves_the_generators_of_gpus_unchanged(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeds all GPUs"))
+    build("small", (1, 8, 8), 3, seeded(), turned=True)
+    with pytest.raises(pytest.fail.Exception, match="seeds all GPUs"):
+        torch.manual_seed(0)
+
+
 def test_weights_without_reset_parameters_are_an_error(monkeypatch):
     monkeypatch.setitem(NETWORKS, "own", Architecture(WithoutReset, 4, 1, 1))
     with pytest.raises(UsageError, match=r"WithoutReset .* reset_parameters"):

@@ -82,6 +82,18 @@ def test_the_decay_of_a_stream_without_presets_follows_the_steps_of_a_task(epoch
         assert settings["alpha"] == alpha
 
 
+def test_the_steps_of_a_task_are_those_that_it_will_take() -> None:
+    stream = class_il(
+        (IMAGES, LABELS), 2
+    )  # of 48 images each, in batches of 32: one step an epoch, the rest is dropped
+    for settings, alpha in (
+        ({"epochs": 100}, 0.95),
+        ({"min_steps": 400}, 0.9875),
+        ({"epochs": 50, "min_steps": 400}, 0.9875),
+    ):
+        assert prepare(Experiment(stream, "scommer", 20, settings=settings)).settings["alpha"] == alpha
+
+
 def test_records_of_streams_without_presets_hold_the_given_settings() -> None:
     stream = class_il((IMAGES, LABELS), 2)
     record = run(Experiment(stream, "sgd", settings={"epochs": 1, "width": 4}))

@@ -262,10 +262,6 @@ def test_missing_and_unknown_keys_are_refused(
             lambda v: [v[k]["stable"].update(half_il=v[k]["stable"]["class_il"]) for k in ("matrices", "scores")],
             "half_il",
         ),
-        (
-            lambda v: [v[k].update({"x/replay": v[k]["stable"]}) for k in ("matrices", "scores")],
-            "no scores of the memory of x/replay",
-        ),
         (lambda v: v["scores"]["working"]["class_il"].update(last=1e300), "not in percent"),
         (lambda v: v["times"].update(seconds=1e300), "impossible"),
         (lambda v: v["times"].update(steps=10**30), "it holds 1000"),

@@ -12,6 +12,7 @@ from scommer.files import expand_user
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
 from scommer.runs import presets
+from scommer.runs.experiment import without_removed
 from scommer.runs.record import Record, find, load_all
 from scommer.runs.settings import as_dict, parse, written
 
@@ -127,7 +128,8 @@ def _equals(held: Any, wanted: Any) -> bool:
 def settings_of(record: Record) -> dict[str, Any]:
     """Return all settings of a run. A setting that its version did not have has today's default."""
     kind = METHODS.get(record.experiment.method)
-    return record.settings if kind is None else _defaults(kind) | record.settings  # type: ignore[arg-type]
+    settings = without_removed(record.settings)
+    return settings if kind is None else _defaults(kind) | settings  # type: ignore[arg-type]
 
 
 @cache

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Calibration:
     """Augmented batches of all images in episodic memory and as many of the task just learned, the same every time.
 
-    A task with fewer images than memory holds has less of a part: a few images alone have poor statistics.
+    A task with fewer images than memory holds is the smaller part: the statistics of a few images alone are poor.
     """
 
     learner: "Learner"
@@ -34,7 +34,7 @@ class Calibration:
         recalled = episodic.fields["x"][torch.randperm(held, generator=draw).to(learner.device)]
         fresh = learner.images[phase[torch.randperm(len(phase), generator=draw)[:held]].to(learner.device)]
         augmenting = randomness.generator(learner.seed, f"{name}/augment", learner.device)
-        chunks = -(-held // learner.training.replay)
+        chunks = min(-(-held // learner.training.replay), max(1, held // 2))  # batch norm needs two images
         for a, b in zip(recalled.tensor_split(chunks), fresh.tensor_split(chunks), strict=True):
             self.check()
             yield learner.augment(torch.cat([a, b]), augmenting)

@@ -1,6 +1,6 @@
 """The one training loop: task > epoch > step."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -75,7 +75,8 @@ class Learner:
         self.own_stream = SideStream(self.device, urgent=True)  # learners side by side do not wait for each other
         self.side = SideStream(self.device)  # for what needs no gradient
         self.run_step: Step = self.step
-        if capture and self.device.type == "cuda":
+        self.captures = capture and self.device.type == "cuda"
+        if self.captures:
             generators = {self.augment_generator, *self.memories.generators().values()}
             self.run_step = captured(self.step, generators, self._is_alone)
         # position
@@ -85,7 +86,6 @@ class Learner:
         self.order = torch.zeros(0, dtype=torch.int64)  # of this epoch's images
         # results
         self.loss = torch.zeros((), dtype=torch.float64, device=self.device)  # summed over this epoch
-        self.outputs = data.num_classes  # that the loss tells apart: more if a method's network has more in training
         self._curve: list[float] = []  # mean loss of each epoch, as far as it was read
         self._unread: list[Tensor] = []  # that of the later ones, on the device
         self.scores: dict[str, list[Scores]] = {}  # of each memory after each task
@@ -220,7 +220,6 @@ class Learner:
                 extra = {name: rows[: len(y)] for name, rows in method.extra_fields(outcome).items()}
                 memories.episodic.remember(x=raw, y=y, **extra)
             self.loss.add_(outcome.loss.detach())
-        self.outputs = outcome.logits.shape[1]
         if method.descends:
             memories.working.backward(outcome.loss)
             method.adjust_gradient(memories, recalled, self.training.lr)
@@ -273,7 +272,7 @@ class Learner:
 
     def divergence(self) -> str | None:
         """Return a warning if the last epoch's loss is far above that of guessing; None if it was not read yet."""
-        guessing = np.log(max(2, self.outputs))
+        guessing = np.log(max(2, self.method.outputs(self.stream.data.num_classes)))
         if not self.method.descends or self._unread or self.curve[-1] <= DIVERGED * guessing:
             return None
         return (
@@ -296,14 +295,19 @@ class Learner:
         self.own_stream.join()
         if not len(self.test_images):
             return
-        views = self.method.views(self.memories, Calibration(self, self.check))
-        if self.training.mirrored:
-            views = _mirrored(views, self.method.inference)
-        scored = {v.name: self._evaluate(v) for v in views}
+        scored = {v.name: self._evaluate(v) for v in self.views(Calibration(self, self.check))}
         for view, scores in scored.items():
             rows = self.scores.setdefault(view, [])
             rows[:] = [replace(row, activity=[]) for row in rows]  # only the last one is recorded
             rows.append(scores)
+
+    def views(self, calibration: Iterable[Tensor]) -> list[View]:
+        """Return the memories to evaluate; one that predicts from mirror images too, also without them."""
+        views, inference = self.method.views(self.memories, calibration), self.method.inference
+        if not self.training.mirrored:
+            return views
+        single = [v._replace(name=f"{v.name}/single") for v in views if v.name == inference]
+        return [v._replace(mirrored=v.name == inference) for v in views] + single
 
     def _evaluate(self, view: View) -> Scores:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment, self.check)
@@ -315,12 +319,6 @@ class Learner:
     def generators(self) -> dict[str, torch.Generator]:
         """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
-
-
-def _mirrored(views: Sequence[View], inference: str) -> list[View]:
-    """Mirror images for the memory used for inference, and score it without that too."""
-    found = [v._replace(mirrored=v.name == inference) for v in views]
-    return found + [v._replace(name=f"{v.name}/single") for v in views if v.name == inference]
 
 
 def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:

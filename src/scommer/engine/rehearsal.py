@@ -19,7 +19,7 @@ def compile_ahead(learner: "Learner") -> None:
         return
     data, episodic = learner.stream.data, learner.memories.episodic
     sizes = (learner.batch_size, data.image_shape, data.num_classes, episodic.capacity if episodic else 0)
-    facts = (learner.method, learner.training, learner.precision, learner.device, learner.offered > 0)
+    facts = (learner.method, learner.training, learner.precision, learner.device, learner.captures, learner.offered > 0)
     key = repr((*facts, *sizes))
     if key not in _rehearsed:
         _rehearsed.add(key)
@@ -42,9 +42,9 @@ def rehearse(learner: "Learner") -> None:
     if len(learner.test_images):
         view, classes = method.views(memories, [])[0], learner.stream.data.num_classes
         run_once(view, learner.test_images, learner.test_labels, learner.augment, classes)
-    with compiling():  # torch.compile works in this thread, while others compile the kernels met so far
-        for replay in replays[-1:]:
-            learner.step(index, replay, True)
+    if learner.captures:
+        with compiling():  # torch.compile works in this thread, while others compile the kernels met so far
+            learner.step(index, replays[-1], True)
     for name, t in live.items():
         t.copy_(tensors[name])
     for name, generator in learner.generators().items():

@@ -101,7 +101,7 @@ def _check_examples(learner: Learner, tensors: dict[str, Tensor], offered: int) 
 
 def _check_scores(learner: Learner, tensors: dict[str, Tensor], counts: dict[str, int], task: int, begun: bool) -> None:
     """Refuse scores other than one row for each memory and task so far, and one before the first task."""
-    scored, views = len(learner.test_images) > 0, learner.method.views(learner.memories, [])
+    scored, views = len(learner.test_images) > 0, learner.views([])
     untrained = counts.pop("untrained")
     if untrained not in (0, int(scored)) or (begun and untrained != int(scored)):
         raise ValueError("its scores before training are missing")

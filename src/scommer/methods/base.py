@@ -184,6 +184,10 @@ class Method:
         """Return the arguments of its network besides the size, such as the fraction of active units."""
         return {}
 
+    def outputs(self, classes: int) -> int:
+        """Return how many outputs the loss tells apart, if not one for each class."""
+        return classes
+
     def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
         """Return the settings to fit to a stream without presets.
 
@@ -232,7 +236,7 @@ class Method:
     # --- evaluation and record
 
     def views(self, memories: Memories, calibration: Iterable[Tensor]) -> list[View]:
-        """Return the memories to evaluate; `calibration` holds batches half recalled, half of the task just learned."""
+        """Return the memories to evaluate; `calibration` has batches of recalled images and the last task's."""
         return [View("working", memories.working, memories.working.weights.statistics)]
 
     def arrays(self, memories: Memories) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from scommer.methods.plus import class_shares, distance
 from scommer.methods.training import Training
 from scommer.methods.turning import Turning, over_turns
 from scommer.nn.sparse_coding import Coding, SparseCode
+from scommer.nn.turned_head import TURNS
 
 LONG = 400  # steps of a task from which images of your own are turned; with 125 to 180 it gained nothing
 TURNABLE = ("resnet18", "small")  # networks that it was measured with
@@ -57,7 +58,7 @@ class SCoMMER(Coding, Method):
     def __post_init__(self) -> None:
         within(self, 0, inf, "gamma", "pi_h", "pi_s", "warmup", "horizon", "recent", "balance", "teach")
         within(self, 0, 1, "r", "alpha", "active")
-        within(self, 0, 0.75, "turned")  # with more, most images would be of one of the other turns
+        within(self, 0, 0.75, "turned")  # with more, upright images would be rarer than those of each turn
 
     @property
     def inference(self) -> str:
@@ -65,6 +66,9 @@ class SCoMMER(Coding, Method):
 
     def network_settings(self) -> dict[str, Any]:
         return {**super().network_settings(), "turned": self.turned > 0}
+
+    def outputs(self, classes: int) -> int:
+        return classes * TURNS if self.turned else classes
 
     def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
         _, height, width = image_shape

@@ -285,5 +285,5 @@ def _reset(module: nn.Module, generator: torch.Generator) -> None:
             f"{type(module).__name__} has weights but no reset_parameters: give it one that initialises them"
         )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))  # no GPU's
         reset()

@@ -141,8 +141,12 @@ def usual_threads(network: str, image_shape: Sequence[int]) -> int | None:
 def as_learned(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of another version with those that it did not have, as they were then, and without old ones."""
     names = {*setting_types(lookup("method", method, METHODS)), *setting_types(Training)}
-    kept = {name: value for name, value in settings.items() if name not in REMOVED or value != REMOVED[name]}
-    return {**{name: value for name, value in ADDED.items() if name in names}, **kept}
+    return {**{name: value for name, value in ADDED.items() if name in names}, **without_removed(settings)}
+
+
+def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that are gone and did nothing."""
+    return {name: value for name, value in settings.items() if name not in REMOVED or value != REMOVED[name]}
 
 
 def prepare(
@@ -159,10 +163,9 @@ def prepare(
     plan = Plan(e, stream, method, training, as_dict(method, training))
     if not plan.fitted:
         return plan
-    fitted = _fitted_settings(stream, method, training)
-    if "epochs" in e.settings:
-        fitted["min_steps"] = 0  # as many epochs as the user said
-    method, training = check(replace(e, settings={**fitted, **e.settings}))
+    given = {"min_steps": 0, **e.settings} if "epochs" in e.settings else e.settings  # as many epochs as the user said
+    fitted = _fitted_settings(stream, *check(replace(e, settings=given)))
+    method, training = check(replace(e, settings={**fitted, **given}))
     return Plan(e, stream, method, training, as_dict(method, training))
 
 
@@ -189,7 +192,8 @@ def _fitted_settings(stream: Stream, method: Method, training: Training) -> dict
     """Return settings for a stream without presets: from its images, their number and the epochs."""
     images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # a sample is enough
     x = images.float() / 255 if images.dtype == torch.uint8 else images
-    steps = sum(map(len, stream.phases())) / len(stream.tasks) * training.epochs / training.batch  # per task
+    phases = stream.phases()
+    steps = sum(training.passes(len(phase)) * training.steps(len(phase)) for phase in phases) / len(phases)  # per task
     height, width = images.shape[2:]
     network = "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18"
     mean, std = _feature_statistics(x) if is_row(x) else _channel_statistics(x)

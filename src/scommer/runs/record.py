@@ -121,8 +121,6 @@ class Record:
         if not tasks or not all(0 <= c < classes for task in tasks for c in task):
             raise ValueError("its tasks have other classes than its stream")
         for memory, by_setting in self.matrices.items():
-            if "/" in memory and memory.split("/")[0] not in self.matrices:
-                raise ValueError(f"there are no scores of the memory of {memory}")
             if "class_il" not in by_setting or by_setting.keys() != self.scores[memory].keys():
                 raise ValueError(f"the scores of {memory} are incomplete")
             for setting, rows in by_setting.items():

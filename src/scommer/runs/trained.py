@@ -54,7 +54,7 @@ class Trained:
         device = self.augment.mean.device
         with current(device):
             parts = (self.augment.normalise(part.to(device)) for part in x.split(images_per_pass(x)))
-            return torch.cat([networks.respond(self.network, x, self.mirrored).logits.cpu() for x in parts])
+            return torch.cat([networks.respond(self.network, part, self.mirrored).logits.cpu() for part in parts])
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:
         """Return the most likely class [N] of each image, among all classes."""

@@ -73,6 +73,23 @@ def test_a_memory_with_all_choices_scored_apart_has_these() -> None:
     assert lines(table, "| s-") == ["| s-cifar10 | er | 200 | lr=0.05 | Class-IL | 1 | 41.00 | 42.00 | 43.00 |"]
 
 
+def test_choices_of_statistics_are_compared_on_single_images() -> None:
+    ends = {"working": 30.0, "long_term": 50.0, "long_term/single": 48.0, "long_term/working": 47.0}
+    mirrored = record(0, 50.0, mirrored=True)
+    mirrored.scores = {view: {"class_il": {"accuracy": a}} for view, a in ends.items()}
+    table = document([mirrored], "").split("## Batch-norm statistics")[1].split("## Every run")[0]
+    (line,) = lines(table, "| s-")
+    assert line.endswith("| 48.00 | 47.00 | – |")
+
+
+def test_a_view_of_no_memory_has_no_choice_of_statistics() -> None:
+    """A plugin may name its memories as it likes."""
+    other = record(0, 40.0, method="er", lr=0.05)
+    other.scores = {view: {"class_il": {"accuracy": 40.0}} for view in ("working", "head/replay")}
+    table = document([other], "").split("## Batch-norm statistics")[1].split("## Every run")[0]
+    assert lines(table, "| s-") == []
+
+
 def test_every_run_has_its_commit_device_and_speed() -> None:
     pair = record(1, 68.0, times=replace(TIMES, seconds=468.0, together=4), r=0.9)
     pair.code = replace(CODE, commit=None, dirty=True, earlier=["an older hash"])
