@@ -13,6 +13,6 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("thorough", settings.get_profile("few"), max_examples=400)
-settings.register_profile("new", settings.get_profile("thorough"), derandomize=False, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("few"), max_examples=150)
+settings.register_profile("new", settings.get_profile("few"), max_examples=400, derandomize=False, print_blob=True)
 settings.load_profile("few")

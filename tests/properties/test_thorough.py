@@ -1,4 +1,4 @@
-"""The properties once more with ten thousand cases, in a process for each subject."""
+"""The properties once more with some thousand cases, in a process for each subject."""
 
 import re
 import subprocess
