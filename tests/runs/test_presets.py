@@ -156,7 +156,7 @@ def test_a_variant_sets_only_what_differs_from_the_defaults_and_no_cell_override
             assert not set(VARIANTS) & set(table)
 
 
-def test_plus_has_one_set_of_values_for_every_stream_and_buffer_but_for_two_numbers():
+def test_plus_has_one_set_of_values_for_every_buffer_and_two_numbers_that_vary():
     shared = {f.name for kind in (SCoMMER, Training) for f in fields(kind)} - {
         "network", "width", "depth", "stages", "epochs", "pad", "flip", "mean", "std",
         "warmup", "alpha", "pi_h", "pi_s",
@@ -169,11 +169,15 @@ def test_plus_has_one_set_of_values_for_every_stream_and_buffer_but_for_two_numb
     usual = values("s-cifar10", 200)
     assert usual["horizon"] > 0  # so that alpha is not used
     assert usual["dropout"] == "none"  # so that warmup and π are not used
-    short = {"balance": 1.0, "horizon": 0.3}  # tasks of few steps
+    short = {"balance": 1.0, "horizon": 0.3, "mirrored": False}  # tasks of few steps; images are not flipped
+    many = {"turned": 0.0}  # classes per task
+    again = {"horizon": 3.0}  # classes come back
     untouched = {"turned": 0.0}  # as is fitted to such short tasks, if they are your own
     own = {"min_steps": 300, "fill": True}
     for buffer in (50, 200, 500):
-        assert all(values(stream, buffer) == usual for stream in CIFAR_STREAMS)
+        assert values("s-cifar10", buffer) == usual
+        assert values("s-cifar100", buffer) == usual | many
+        assert values("gcil-uniform", buffer) == values("gcil-longtail", buffer) == usual | many | again
         assert values("s-digits", buffer) == usual | short | untouched
         assert values("default", buffer) == usual | short | own
 
