@@ -51,6 +51,7 @@ def test_lines_about_one_of_several_runs_say_which() -> None:
 
 def test_time_is_shown_as_on_a_clock() -> None:
     assert [clock(s) for s in (0, 59.6, 61, 3600, 3725)] == ["0:00", "1:00", "1:01", "1:00:00", "1:02:05"]
+    assert [clock(3600 * h) for h in (48, 49, 5325)] == ["48:00:00", "2 days", "222 days"]
 
 
 def learner(device: str = "cpu", steps: int = 0) -> Any:

@@ -83,7 +83,9 @@ def passed(seconds: float, since: float) -> bool:
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as 1:02:03 or 2:03."""
+    """Return seconds as 1:02:03 or 2:03, and more than two days as 5 days."""
+    if seconds > 48 * 3600:
+        return f"{seconds / (24 * 3600):,.0f} days"
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
