@@ -1,6 +1,7 @@
 """The life of a model: months of image folders, a new class, a forgotten one, export, prediction.
 
-    python examples/life_of_a_model.py        # about half a minute on one core; needs `pip install 'scommer[onnx]'`
+    pip install 'scommer[onnx]' onnxruntime
+    python examples/life_of_a_model.py        # about half a minute on one core
 
 Scans of digits arrive month by month, a folder for each class. No month sees the images of another: what the model
 keeps of the past is in its file. The same life on the command line is `scommer learn`, `predict`, `forget` and

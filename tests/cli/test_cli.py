@@ -361,7 +361,7 @@ def test_reproduce_lists_what_a_table_needs(
     )
     assert code == 0, err
     here = device_facts(choose_device(None))["name"]
-    minutes = f"about 281:40:00 at 1000.0 ms per step on {here}"  # as measured here, not on the H200 of the record
+    minutes = f"about 12 days at 1000.0 ms per step on {here}"  # as measured here, not on the H200 of the record
     assert f"1 of 14 runs are done; 13 to go, 1,014,000 steps, {minutes}" in " ".join(out.split())
     part = ["--method", "er", "--stream", "s-cifar10", "--buffer", "200"]
     code, out, _ = call(capsys, "reproduce", "ablation", *part, "--runs", results, "--data", root, "--dry-run")

@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from scommer import load_trained, run
-from scommer.data import from_folder
+from scommer.data import from_arrays, from_folder
 from scommer.errors import UsageError
 from scommer.lifelong.classifier import LifelongClassifier
 from scommer.runs.experiment import Experiment, prepare
@@ -151,3 +151,24 @@ def test_a_renamed_class_makes_another_run(digits: Path, tmp_path: Path) -> None
 def test_missing_folders_and_wrong_options_are_errors(words: list[str], message: str, capsys: Capture) -> None:
     assert exit_code(*words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_few_images_of_two_classes_do_not_diverge_with_resnet18() -> None:
+    """With lr 0.1 their loss exceeds 4,000, and in longer tasks becomes NaN."""
+    r, n, side = np.random.default_rng(0), 60, 20
+    y, x = np.mgrid[:side, :side]
+
+    def image(i: int) -> np.ndarray:
+        if i % 2:
+            return np.sin(x / r.uniform(1, 2) + r.uniform(0, 6)) > 0  # stripes
+        return (x - r.uniform(6, 14)) ** 2 + (y - r.uniform(6, 14)) ** 2 < r.uniform(9, 36)  # a disc
+
+    shapes = np.stack([image(i) for i in range(n)])[..., None] * 180
+    images = (shapes + r.integers(0, 70, (n, side, side, 3))).astype(np.uint8)
+    labels = np.arange(n) % 2
+    stream = class_il(from_arrays(images, labels, images[:4], labels[:4]), 1)
+    record = run(Experiment(stream, settings={"epochs": 20}), device="cpu")
+    assert record.settings["network"] == "resnet18"
+    assert record.arrays["loss"].max() < 30
+    assert record.arrays["loss"][-1] < 0.2

@@ -1,4 +1,4 @@
-"""Predicting from an image and its mirror image changes nothing else, and the answers of one memory only."""
+"""Predicting from an image and its mirror image."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from scommer.runs.experiment import prepare
 SETTINGS = {"epochs": 1, "width": 4}
 
 
-def test_only_the_answers_of_the_memory_used_for_inference_change(tmp_path: Path) -> None:
+def test_only_predictions_change(tmp_path: Path) -> None:
     plain, mirrored = (
         run(Experiment("s-digits", "scommer", 50, settings={**SETTINGS, "mirrored": m}), out=tmp_path, weights=True)
         for m in (False, True)
@@ -25,18 +25,16 @@ def test_only_the_answers_of_the_memory_used_for_inference_change(tmp_path: Path
     assert "long_term/single" not in plain.matrices
     assert mirrored.matrices["long_term/single"] == plain.matrices["long_term"]
     assert mirrored.matrices["long_term"] != plain.matrices["long_term"]
-    for memory in ("working", "long_term/working", "long_term/recalibrated"):
-        assert mirrored.matrices[memory] == plain.matrices[memory]
+    assert mirrored.matrices["working"] != plain.matrices["working"]
 
     data = load("digits")
     x = data.test_images
-    for memory, other in ((None, True), ("working", False)):
+    for memory in ("long_term", "working"):
         one, both = (load_trained(tmp_path / r.name, memory) for r in (plain, mirrored))
-        expected = (one.respond(x) + one.respond(x.flip(3))) / 2 if other else one.respond(x)
-        torch.testing.assert_close(both.respond(x), expected, rtol=1e-4, atol=1e-5)
-    hits = load_trained(tmp_path / mirrored.name).predict(x) == data.test_labels
-    by_task = [100 * float(hits[t.test].double().mean()) for t in class_il(data, tasks=5).tasks]
-    assert mirrored.matrix()[-1] == pytest.approx(by_task)
+        torch.testing.assert_close(both.respond(x), (one.respond(x) + one.respond(x.flip(3))) / 2, rtol=1e-4, atol=1e-5)
+        hits = both.predict(x) == data.test_labels
+        by_task = [100 * float(hits[t.test].double().mean()) for t in class_il(data, tasks=5).tasks]
+        assert mirrored.matrix(memory)[-1] == pytest.approx(by_task)
 
 
 def test_a_stopped_run_resumes(tmp_path: Path) -> None:

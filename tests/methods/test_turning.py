@@ -87,7 +87,11 @@ def test_of_own_data_only_square_images_of_long_tasks_are_turned() -> None:
         stream = class_il(from_arrays(r.random((64, *shape)), y, r.random((4, *shape)), np.arange(4)), tasks=2)
         assert prepare(Experiment(stream, settings=settings)).settings["turned"] == share
         assert prepare(Experiment(stream, variant="official", settings=long)).settings["turned"] == 0
-    y = y[:24]
+    for classes, share in ((10, 0.3), (12, 0.0)):  # five and six per task
+        y = np.arange(120) % classes
+        stream = class_il(from_arrays(r.random((120, 8, 8)), y, r.random((12, 8, 8)), np.arange(12) % classes), tasks=2)
+        assert prepare(Experiment(stream, settings=long)).settings["turned"] == share
+    y = np.arange(24) % 4
     with pytest.raises(UsageError, match="images of 8 × 6 pixels cannot be turned, only square ones: set turned=0"):
         LifelongClassifier(settings={"turned": 0.5, "epochs": 1}, device="cpu").fit(r.random((24, 8, 6)), y)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from scommer import Experiment, Stream, Task, class_il, from_arrays, load_records, run
 from scommer.engine.learner import Learner
@@ -92,6 +93,37 @@ def test_the_steps_of_a_task_are_those_that_it_will_take() -> None:
         ({"epochs": 50, "min_steps": 400}, 0.9875),
     ):
         assert prepare(Experiment(stream, "scommer", 20, settings=settings)).settings["alpha"] == alpha
+
+
+def test_resnet18_learns_your_own_images_slowly_enough() -> None:
+    x = np.random.default_rng(0).random((96, 17, 17))
+    for settings, lr in (({}, 0.03), ({"lr": 0.5}, 0.5), ({"network": "small"}, 0.1)):
+        for method in ("scommer", "er"):
+            assert prepare(Experiment(class_il((x, LABELS[:96]), 2), method, settings=settings)).settings["lr"] == lr
+    small = class_il((IMAGES, LABELS), 2)
+    assert prepare(Experiment(small, settings={"network": "resnet18"})).settings["lr"] == 0.03
+
+
+@pytest.mark.parametrize(("network", "warned"), [(None, True), ("resnet18", False), ("small", False)])
+def test_a_slow_network_that_nobody_chose_is_a_hint(network: str | None, warned: bool) -> None:
+    x = np.random.default_rng(0).random((96, 17, 17))
+    plan = prepare(Experiment(class_il((x, LABELS[:96]), 2), settings={"network": network} if network else {}))
+    assert any("network=small" in hint for hint in plan.slow_on(torch.device("cpu"))) == warned
+    assert plan.slow_on(torch.device("cuda")) == []
+
+
+def test_a_method_without_variants_is_the_same_under_any_name() -> None:
+    plans = [prepare(Experiment("s-digits", "er", variant=v)) for v in ("", "official", "plus")]
+    assert len({plan.name for plan in plans}) == 1
+    assert len({prepare(Experiment("s-digits", variant=v)).name for v in ("", "official", "plus")}) == 2
+    with pytest.raises(UsageError, match="unknown variant 'plos'"):
+        Experiment("s-digits", "er", variant="plos")
+
+
+def test_mirror_images_that_training_never_saw_are_a_warning() -> None:
+    for flip in (True, False):
+        plan = prepare(Experiment("s-digits", "er", settings={"mirrored": True, "flip": flip}))
+        assert any("mirror images" in w for w in plan.warnings) != flip
 
 
 def test_records_of_streams_without_presets_hold_the_given_settings() -> None:

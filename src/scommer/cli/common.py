@@ -162,7 +162,7 @@ PARSER_ERROR: Any = typer.BadParameter.__base__  # click's UsageError, which som
 
 def _in_our_words(error: Any, words: Sequence[str], command: str) -> str:
     """Return the parser's message on one line that says what is allowed."""
-    message = " ".join(str(error.format_message()).rstrip(".").split())
+    message = " ".join(str(error.format_message()).rstrip(".").split()).replace("Value error, ", "")
     message = message[:1].lower() + message[1:]
     expected = re.search("a valid (integer|float|number)", message)
     if isinstance(error, typer.BadParameter) and error.param and expected:

@@ -201,6 +201,9 @@ def _read(
         if not readable:
             raise UsageError(f"none of the {len(files)} images in {folder} can be read")
         files, names = [files[i] for i in readable], [names[i] for i in readable]
-    images = read_images(files, channels, size)
+    try:
+        images = read_images(files, channels, size)
+    except UsageError as e:
+        raise UsageError(f"{e}; --skip-broken leaves out what cannot be read") from e
     warn_of_converted([is_grey(path) for path in files], images.shape[3])
     return images, names

@@ -215,7 +215,7 @@ def _to_go(missing: "list[Wanted]", results: Path, device: str | None, precision
 
     text = f"{len(missing)} to go"
     if not all(w.steps for w in missing):
-        return f"{text}; download the data to count their steps: scommer data get"
+        return f"{text}; download the data to count their steps: scommer data get --help"
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
     text += f", {left:,} steps"
     found = pace(results, here) if missing else None

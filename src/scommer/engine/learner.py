@@ -246,9 +246,10 @@ class Learner:
 
     def _finite(self, loss: float, epoch: int) -> float:
         if not np.isfinite(loss):
+            check = " or check the images for NaN" if self.images.is_floating_point() else ""
             raise RunError(
                 f"the loss became {loss} in task {self.task + 1}, epoch {epoch + 1}: "
-                f"lower the learning rate (lr = {self.training.lr}) or check the images for NaN"
+                f"lower the learning rate (now lr = {self.training.lr}){check}"
             )
         return loss
 
@@ -302,12 +303,12 @@ class Learner:
             rows.append(scores)
 
     def views(self, calibration: Iterable[Tensor]) -> list[View]:
-        """Return the memories to evaluate; one that predicts from mirror images too, also without them."""
-        views, inference = self.method.views(self.memories, calibration), self.method.inference
+        """Return the memories to evaluate; with mirror images, the one for inference also without."""
+        views = self.method.views(self.memories, calibration)
         if not self.training.mirrored:
             return views
-        single = [v._replace(name=f"{v.name}/single") for v in views if v.name == inference]
-        return [v._replace(mirrored=v.name == inference) for v in views] + single
+        single = [v._replace(name=f"{v.name}/single") for v in views if v.name == self.method.inference]
+        return [v._replace(mirrored=True) for v in views] + single
 
     def _evaluate(self, view: View) -> Scores:
         return evaluate(view, self.stream, self.test_images, self.test_labels, self.augment, self.check)

@@ -188,10 +188,12 @@ class Method:
         """Return how many outputs the loss tells apart, if not one for each class."""
         return classes
 
-    def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
+    def fitted_settings(
+        self, training: Training, steps: float, classes: float, image_shape: tuple[int, int, int]
+    ) -> dict[str, Any]:
         """Return the settings to fit to a stream without presets.
 
-        `steps` is the mean number of steps per task. The shape of a row of N features is (1, 1, N).
+        `steps` and `classes` are the mean numbers per task. The shape of a row of N features is (1, 1, N).
         """
         return {}
 

@@ -43,7 +43,9 @@ class CLSER(Method):
     def inference(self) -> str:
         return "stable"
 
-    def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
+    def fitted_settings(
+        self, training: Training, steps: float, classes: float, image_shape: tuple[int, int, int]
+    ) -> dict[str, Any]:
         return {"alpha": fitted_decay(steps)}
 
     def plan_warnings(self, training: Training, steps: float) -> list[str]:

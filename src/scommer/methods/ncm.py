@@ -30,7 +30,9 @@ class NCM(Method):
     colour: ClassVar[str] = "#A6761D"
     descends: ClassVar[bool] = False
 
-    def fitted_settings(self, training: Training, steps: float, image_shape: tuple[int, int, int]) -> dict[str, Any]:
+    def fitted_settings(
+        self, training: Training, steps: float, classes: float, image_shape: tuple[int, int, int]
+    ) -> dict[str, Any]:
         return {"network": "linear"}
 
     def memories(self, factory: MemoryFactory) -> Memories:

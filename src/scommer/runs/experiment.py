@@ -22,7 +22,8 @@ from scommer.runs import presets
 from scommer.runs.settings import as_dict, setting_types
 from scommer.streams import Stream
 
-FITTED = ("network", "mean", "std")  # of every method, if a stream has no presets
+FITTED = ("network", "mean", "std", "lr")  # of every method, if a stream has no presets
+SAFE_LR = 0.03  # the most for ResNet-18: with 60 images of two classes, 0.1 diverges
 ADDED = {  # settings that early records lack: with these values, which are what was done then, a run keeps its name
     "balanced": False, "horizon": 0.0, "recent": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term",
     "min_steps": 0, "fill": False, "turned": 0.0, "mirrored": False,
@@ -56,7 +57,9 @@ class Experiment:
             raise UsageError(f"method is a {type(self.method).__name__}: give a name in `scommer list`")
         if not isinstance(self.settings, Mapping):
             raise UsageError(f"settings are a {type(self.settings).__name__}: give a dictionary, such as {{'lr': 0.1}}")
-        if not self.variant:
+        if self.variant:
+            check_name("variant", self.variant, presets.presets()["variant"])
+        if not self.variant or not presets.has_variants(self.method):
             object.__setattr__(self, "variant", presets.usual_variant(self._preset_name))
         for name in ("buffer", "seed"):
             value = getattr(self, name)
@@ -113,9 +116,19 @@ class Plan:
         preset = check(replace(self.experiment, settings={k: v for k, v in given.items() if k != "epochs"}))[1]
         t = self.training
         if t.epochs != preset.epochs and "alpha" not in given and not self.fitted:
-            phases = self.stream.phases(self.method.joint)
-            steps = sum(t.passes(len(phase)) * t.steps(len(phase)) for phase in phases) / len(phases)
-        return self.method.plan_warnings(self.training, steps)
+            steps = _steps(self.stream.phases(self.method.joint), t)
+        found = self.method.plan_warnings(self.training, steps)
+        if t.mirrored and not t.flip:
+            found.append("predictions use mirror images, but training does not: set flip=true too, or mirrored=false")
+        return found
+
+    def slow_on(self, device: torch.device) -> list[str]:
+        """Return a hint if a device takes long for a network that nobody chose."""
+        if not self.fitted or device.type != "cpu" or self.training.network != "resnet18":
+            return []
+        if "network" in self.experiment.settings:
+            return []
+        return ["ResNet-18 takes long on a CPU: with network=small, training is many times as fast"]
 
     @property
     def identity(self) -> str:
@@ -164,8 +177,16 @@ def prepare(
     if not plan.fitted:
         return plan
     given = {"min_steps": 0, **e.settings} if "epochs" in e.settings else e.settings  # as many epochs as the user said
-    fitted = _fitted_settings(stream, *check(replace(e, settings=given)))
-    method, training = check(replace(e, settings={**fitted, **given}))
+    fitted = _fitted_settings(stream)
+
+    def settled() -> tuple[Method, Training]:
+        return check(replace(e, settings={**fitted, **given}))
+
+    method, training = settled()  # with the network that further settings depend on
+    fitted["lr"] = min(training.lr, SAFE_LR) if training.network == "resnet18" else training.lr
+    classes = sum(len(task.classes) for task in stream.tasks) / len(stream.tasks)
+    fitted |= method.fitted_settings(training, _steps(stream.phases(), training), classes, stream.data.image_shape)
+    method, training = settled()
     return Plan(e, stream, method, training, as_dict(method, training))
 
 
@@ -185,21 +206,22 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
 
 def fitted_names(method: Method, training: Training) -> list[str]:
     """Return the names of the settings that are fitted to a stream without presets."""
-    return [*FITTED, *method.fitted_settings(training, 1, (1, 1, 1))]
+    return [*FITTED, *method.fitted_settings(training, 1, 1, (1, 1, 1))]
 
 
-def _fitted_settings(stream: Stream, method: Method, training: Training) -> dict[str, Any]:
-    """Return settings for a stream without presets: from its images, their number and the epochs."""
+def _steps(phases: Sequence[Tensor], training: Training) -> float:
+    """Return the mean number of steps per task."""
+    return sum(training.passes(len(phase)) * training.steps(len(phase)) for phase in phases) / len(phases)
+
+
+def _fitted_settings(stream: Stream) -> dict[str, Any]:
+    """Return the settings of every method that are fitted to a stream without presets: from its images."""
     images = stream.data.train_images[:: max(1, len(stream.data.train_images) // 10_000)]  # a sample is enough
     x = images.float() / 255 if images.dtype == torch.uint8 else images
-    phases = stream.phases()
-    steps = sum(training.passes(len(phase)) * training.steps(len(phase)) for phase in phases) / len(phases)  # per task
     height, width = images.shape[2:]
     network = "mlp" if height == 1 else "small" if max(height, width) <= 16 else "resnet18"
     mean, std = _feature_statistics(x) if is_row(x) else _channel_statistics(x)
-    return dict(zip(FITTED, (network, mean, std), strict=True)) | method.fitted_settings(
-        training, steps, stream.data.image_shape
-    )
+    return {"network": network, "mean": mean, "std": std}
 
 
 def _channel_statistics(x: Tensor) -> tuple[list[float], list[float]]:

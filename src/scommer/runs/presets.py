@@ -77,6 +77,11 @@ def usual_variant(stream: str) -> str:
     return found
 
 
+def has_variants(method: str) -> bool:
+    """Return whether the variants of a method differ. Others have one, whatever it is called."""
+    return any(method in tables for tables in presets()["variant"].values())
+
+
 def _method_preset(method: str) -> dict[str, Any]:
     """Return the settings of a method that are the same for every stream."""
     found: dict[str, Any] = presets()["method"].get(method, {})

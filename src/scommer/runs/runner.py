@@ -80,7 +80,7 @@ def run_together(experiments: Sequence[Experiment], options: RunOptions | None =
                 resources.callback(runs[-1].close)
             except ScommerError as e:
                 failures[name] = e
-        for warning in dict.fromkeys(w for one in runs for w in one.plan.warnings):
+        for warning in dict.fromkeys(w for one in runs for w in (*one.plan.warnings, *one.plan.slow_on(device))):
             watch.warn(warning)  # once for all seeds
         for one in runs:  # only now, because --fresh removes earlier results
             try:

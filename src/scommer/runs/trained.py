@@ -82,7 +82,6 @@ def load_trained(folder: Path | str, memory: str | None = None, device: str | No
         raise UsageError(f"the record in {folder} is too old for predictions: run it again with --fresh --save-weights")
     made = trained(record.experiment.method, record.settings, stream.classes, stream.image_shape, weights, where)
     made.dtype, made.range = stream.dtype, stream.range
-    made.mirrored &= name == record.inference  # other memories are not scored that way
     return made
 
 
