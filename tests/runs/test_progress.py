@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from scommer import Experiment, run
+from scommer.methods.scommer import SCoMMER
 from scommer.runs import progress
 from scommer.runs.progress import LiveWatch, Pace, PlainWatch, clock, watch_for
 from scommer.runs.runner import run_together
@@ -75,6 +76,23 @@ def test_the_time_left_does_not_include_compilation(monkeypatch: pytest.MonkeyPa
     assert pace.describe(learner(steps=15)).endswith("64 img/s  0:42 left")
     now[0] += 5
     assert not pace.due(learner(steps=25))
+
+
+def test_the_line_of_several_runs_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    pace = Pace(1.0)
+    many = learner()
+    many.steps, many.method, many.seed = (0, 99_999), SCoMMER(), 12
+    pace.begin(many, 8)
+    for done in (5, 6):
+        many.steps = (done, 99_999)
+        pace.due(many)
+        now[0] += 1
+    line = pace.describe(many)
+    assert "SCoMMER, seed 12: task 1/1" in line
+    assert line.endswith(" left")
+    assert len(f"scommer ×8 {line}") < 76  # and some of the bar
 
 
 def test_on_a_gpu_the_user_is_told_that_kernels_are_compiled() -> None:

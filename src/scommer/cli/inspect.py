@@ -103,18 +103,22 @@ def show(
     run_folder: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="Folder of a run, finished or not, or a folder of runs.", show_default=False
+            metavar="RUN",
+            help="Folder of a run, finished or not; a folder of runs; or a classifier's file.",
+            show_default=False,
         ),
     ],
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print the record of one run, or a row for each of several, as JSON."),
+        typer.Option("--json", help="Print the record of one run, a row for each of several, or the file, as JSON."),
     ] = False,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print a row for each finished run, with its settings and scores, as CSV.")
     ] = False,
 ) -> None:
     """Show a run: its results if it is finished, its progress if not. For several runs, show one line each.
+
+    Of a file that `scommer learn` wrote, show what the classifier has learned.
 
     To show several runs, name a folder of runs, a quoted pattern, or conditions, as in runs@method=er: see
     `scommer compare --help`. `--csv` and `--json` give their settings and scores to other programs.
@@ -133,6 +137,9 @@ def show(
         return
     if run_folder.name == "record.json":
         run_folder = run_folder.parent
+    if run_folder.is_file():
+        _show_classifier(run_folder, as_json)
+        return
     if not (run_folder / "record.json").exists() and (run_folder / "progress.json").exists():
         _show_progress(load_progress(run_folder), as_json)
         return
@@ -159,6 +166,37 @@ def show(
         f"time        {t.seconds:.0f} s for {t.steps:,} steps{others}, finished {t.finished}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
+
+
+def _show_classifier(path: Path, as_json: bool) -> None:
+    from collections import Counter
+
+    from scommer.lifelong.classifier import LifelongClassifier
+
+    model = LifelongClassifier.load(path, device="cpu")
+    dtype, (channels, height, width) = model.form_
+    is_row = channels == height == 1
+    held = Counter(model.remembered_[1].tolist())
+    newest = model.history_[-1] if model.history_ else {}
+    if as_json:
+        about = {
+            "method": model.method_, "settings": model.settings_, "dtype": dtype, "shape": model.form_[1],
+            "tasks": model.n_tasks_, "classes": model.seen_classes_.tolist(),
+            "remembered": {str(label): n for label, n in held.items()}, "newest": newest,
+        }  # fmt: skip
+        print(json.dumps(about))
+        return
+    form = f"rows of {width} features" if is_row else f"{channels} × {height} × {width} images"
+    names = [f"{label} ({held[label]})" if held else str(label) for label in model.seen_classes_.tolist()]
+    lines = [
+        f"method      {model.method_}",
+        f"learns      {form}, {dtype}",
+        f"learned     {model.n_tasks_} {'task' if model.n_tasks_ == 1 else 'tasks'}"
+        + (f", the last one on {newest['finished'][:10]}" if newest else ""),
+        f"classes     {', '.join(names)}" + (" (remembered inputs in parentheses)" if held else ""),
+    ]
+    console.print("\n".join(lines), soft_wrap=True)
+    console.print(_settings("Settings", model.settings_))
 
 
 def _run_list(runs: Path) -> "Table | None":

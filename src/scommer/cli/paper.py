@@ -212,10 +212,13 @@ def _to_go(missing: "list[Wanted]", results: Path, device: str | None, precision
     from scommer.device import choose_device, device_facts
     from scommer.paper.reproduce import pace
     from scommer.runs.progress import clock
+    from scommer.streams import STREAMS
 
     text = f"{len(missing)} to go"
     if not all(w.steps for w in missing):
-        return f"{text}; download the data to count their steps: scommer data get --help"
+        names = dict.fromkeys(str(STREAMS[str(w.experiment.stream)][0]) for w in missing if not w.steps)
+        get = " and ".join(f"`scommer data get {name}`" for name in names)
+        return f"{text}; download the data to count their steps: {get}"
     left, here = sum(w.left for w in missing), device_facts(choose_device(device))["name"]
     text += f", {left:,} steps"
     found = pace(results, here) if missing else None

@@ -67,7 +67,8 @@ class Pace:
         images = speed * learner.batch_size * self.together
         task, epoch = learner.place
         place = f"task {task}/{len(learner.phases)}  epoch {epoch}/{learner.epochs}"
-        pace = f"{images:,.0f} img/s  {clock((self.total - done) / speed)} left" if speed else "measuring the speed"
+        all_images = f"{images:,.0f} img/s  " if self.together == 1 else ""  # the line of several has less room
+        pace = f"{all_images}{clock((self.total - done) / speed)} left" if speed else "measuring the speed"
         return f"{self.whose(learner)}{place}  loss {learner.mean_loss():.3f}  {pace}"
 
     def whose(self, learner: Learner) -> str:
