@@ -83,7 +83,7 @@ def run(
     ] = False,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Start over, even if the run is finished or half done; leave this out to resume."),
+        typer.Option("--fresh", help="Remove what there is of the run, finished or not, and start over; leave this out to resume."),
     ] = False,
     precision: PrecisionOption = None,
     no_capture: Annotated[
