@@ -83,7 +83,10 @@ def run(
     ] = False,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Remove what there is of the run, finished or not, and start over; leave this out to resume."),
+        typer.Option(
+            "--fresh",
+            help="Remove what there is of the run, even if finished, and start over.",
+        ),
     ] = False,
     precision: PrecisionOption = None,
     no_capture: Annotated[
