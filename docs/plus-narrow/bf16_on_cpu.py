@@ -1,4 +1,4 @@
-"""A plugin that allows bf16 on a CPU: there, a step of a narrow ResNet then takes 0.6 times as long.
+"""A plugin that allows bf16 on a CPU, where some processors are faster with it.
 
 `scommer run s-cifar10 --variant plus --set width=16 --precision bf16 --plugin docs/plus-narrow/bf16_on_cpu.py`
 """

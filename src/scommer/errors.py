@@ -25,6 +25,10 @@ class UsageError(ScommerError, ValueError):
     exit_code = 2
 
 
+class UnreadableImage(UsageError):
+    """Image files that cannot be read."""
+
+
 class DataNotFound(UsageError):
     """The files of a data set are not on this machine."""
 

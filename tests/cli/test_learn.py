@@ -87,6 +87,9 @@ def test_broken_images_and_empty_folders(months: Path, tmp_path: Path, capsys: C
     assert code == 2
     assert "cannot read" in err
     assert "cut.png" in err
+    assert "--skip-broken leaves out" in err
+    code, _, err = call(capsys, "learn", str(tmp_path / "new"), str(tmp_path / "march"), "--size", "0")
+    assert (code, "skip-broken" in err) == (2, False)
     assert (tmp_path / "model").read_bytes() == before
     skip = ["learn", str(tmp_path / "model"), str(tmp_path / "march"), "--skip-broken", "--device", "cpu"]
     with warnings.catch_warnings():

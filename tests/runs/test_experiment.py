@@ -84,9 +84,7 @@ def test_the_decay_of_a_stream_without_presets_follows_the_steps_of_a_task(epoch
 
 
 def test_the_steps_of_a_task_are_those_that_it_will_take() -> None:
-    stream = class_il(
-        (IMAGES, LABELS), 2
-    )  # of 48 images each, in batches of 32: one step an epoch, the rest is dropped
+    stream = class_il((IMAGES, LABELS), 2)  # of 48 images each: one batch of 32 an epoch, the rest is dropped
     for settings, alpha in (
         ({"epochs": 100}, 0.95),
         ({"min_steps": 400}, 0.9875),

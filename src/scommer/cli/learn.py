@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scommer.cli.common import DeviceOption, Stopped, console, print_error
-from scommer.errors import UsageError, lookup
+from scommer.errors import UnreadableImage, UsageError, lookup
 from scommer.files import expand_user, write_output
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _read(
         files, names = [files[i] for i in readable], [names[i] for i in readable]
     try:
         images = read_images(files, channels, size)
-    except UsageError as e:
-        raise UsageError(f"{e}; --skip-broken leaves out what cannot be read") from e
+    except UnreadableImage as e:
+        raise UnreadableImage(f"{e}; --skip-broken leaves out what cannot be read") from e
     warn_of_converted([is_grey(path) for path in files], images.shape[3])
     return images, names

@@ -83,10 +83,7 @@ def run(
     ] = False,
     fresh: Annotated[
         bool,
-        typer.Option(
-            "--fresh",
-            help="Remove what there is of the run, even if finished, and start over.",
-        ),
+        typer.Option("--fresh", help="Remove what there is of the run, even if finished, and start over."),
     ] = False,
     precision: PrecisionOption = None,
     no_capture: Annotated[

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from scommer.data.dataset import Dataset, from_arrays
-from scommer.errors import RunWarning, UsageError
+from scommer.errors import RunWarning, UnreadableImage, UsageError
 from scommer.files import expand_user
 
 # What Pillow may decode, whatever a file's name says: its other decoders start programs (EPS) or are little tested.
@@ -129,7 +129,7 @@ def read_images(
         raise next(iter(broken.values()))
     if broken:
         named = ", ".join(map(str, list(broken)[:5])) + (" …" if len(broken) > 5 else "")
-        raise UsageError(f"cannot read {len(broken)} of {len(files)} images: replace or remove {named}")
+        raise UnreadableImage(f"cannot read {len(broken)} of {len(files)} images: replace or remove {named}")
     most = max(image.shape[2] for image in images)
     images = [image.repeat(most // image.shape[2], axis=2) for image in images]  # grey ones among RGB
     for path, image in zip(paths, images, strict=True):
@@ -203,10 +203,10 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
     return image.convert(mode)
 
 
-def _unreadable(path: Path, e: Exception) -> UsageError:
+def _unreadable(path: Path, e: Exception) -> UnreadableImage:
     unknown = isinstance(e, UnidentifiedImageError)
     why = f"not one of {', '.join(FORMATS)}" if unknown else str(e) or type(e).__name__
-    return UsageError(f"cannot read {path} ({why}): replace or remove it")
+    return UnreadableImage(f"cannot read {path} ({why}): replace or remove it")
 
 
 def _split_folders(folder: Path) -> tuple[Path, Path | None]:

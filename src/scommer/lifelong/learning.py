@@ -58,7 +58,7 @@ def learn_task(
     experiment = Experiment(stream, method, params["buffer"], params["seed"], variant, settings=settings)
     plan = prepare(experiment)
     _check_scale(plan, noun, state is None and "std" not in params["settings"], watch)
-    for hint in [] if state else plan.slow_on(where):
+    for hint in plan.slow_on(where):
         watch.warn(hint)
     chosen_precision = choose_precision(precision, where)
     with computing_on(where, chosen_precision, threads=plan.threads):

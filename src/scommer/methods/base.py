@@ -185,7 +185,7 @@ class Method:
         return {}
 
     def outputs(self, classes: int) -> int:
-        """Return how many outputs the loss tells apart, if not one for each class."""
+        """Return how many outputs the network has in training, for this many classes."""
         return classes
 
     def fitted_settings(

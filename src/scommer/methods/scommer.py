@@ -91,7 +91,7 @@ class SCoMMER(Coding, Method):
                 f"give more epochs{advice}"
             )
         if self.recent and not self.horizon:
-            found.append("recent does nothing without a horizon: give one, such as horizon=3")
+            found.append("recent does nothing without a horizon: give one, such as horizon=0.6")
         if self.long_term and not self.horizon:
             found += decay_warnings(self.r, self.alpha, steps)
         return found

@@ -23,7 +23,7 @@ from scommer.runs.settings import as_dict, setting_types
 from scommer.streams import Stream
 
 FITTED = ("network", "mean", "std", "lr")  # of every method, if a stream has no presets
-SAFE_LR = 0.03  # the most for ResNet-18: with 60 images of two classes, 0.1 diverges
+SAFE_LR = 0.03  # the most for ResNet-18: with 0.1, a few images of two classes may diverge
 ADDED = {  # settings that early records lack: with these values, which are what was done then, a run keeps its name
     "balanced": False, "horizon": 0.0, "recent": 0.0, "balance": 0.0, "teach": 0.0, "teacher": "long_term",
     "min_steps": 0, "fill": False, "turned": 0.0, "mirrored": False,
@@ -124,9 +124,8 @@ class Plan:
 
     def slow_on(self, device: torch.device) -> list[str]:
         """Return a hint if a device takes long for a network that nobody chose."""
-        if not self.fitted or device.type != "cpu" or self.training.network != "resnet18":
-            return []
-        if "network" in self.experiment.settings:
+        chosen = not self.fitted or "network" in self.experiment.settings
+        if chosen or device.type != "cpu" or self.training.network != "resnet18":
             return []
         return ["ResNet-18 takes long on a CPU: with network=small, training is many times as fast"]
 

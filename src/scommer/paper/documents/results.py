@@ -76,15 +76,10 @@ def _choices(records: Sequence[Record]) -> str:
 
 
 def _mean(runs: Sequence[Record], memory: str, choice: str, setting: str) -> Cell:
-    """Return the accuracy with these statistics, of single images."""
-    views = [_own_view(r, memory) if _own_choice(r, memory) == choice else f"{memory}/{choice}" for r in runs]
+    """Return the accuracy with these statistics; those used for inference are scored under the memory's own name."""
+    views = [memory if _own_choice(r, memory) == choice else f"{memory}/{choice}" for r in runs]
     values = [r.accuracy(view, setting) for r, view in zip(runs, views, strict=True) if view in r.scores]
     return spread(values)
-
-
-def _own_view(record: Record, memory: str) -> str:
-    """Return the view with the statistics used for inference: the memory's own name, unless that has mirror images."""
-    return single if (single := f"{memory}/single") in record.scores else memory
 
 
 def _own_choice(record: Record, memory: str) -> str | None:
