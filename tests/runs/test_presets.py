@@ -169,8 +169,8 @@ def test_plus_has_one_set_of_values_for_every_buffer_and_two_numbers_that_vary()
     usual = values("s-cifar10", 200)
     assert usual["horizon"] > 0  # so that alpha is not used
     assert usual["dropout"] == "none"  # so that warmup and π are not used
-    short = {"balance": 1.0, "horizon": 0.3, "mirrored": False}  # tasks of few steps; images are not flipped
-    many = {"turned": 0.0}  # classes per task
+    short = {"balance": 1.0, "mirrored": False}  # tasks of few steps; images are not flipped
+    many = {"horizon": 0.6, "turned": 0.0}  # classes per task
     again = {"horizon": 3.0}  # classes come back
     untouched = {"turned": 0.0}  # as is fitted to such short tasks, if they are your own
     own = {"min_steps": 300, "fill": True}
