@@ -519,7 +519,8 @@ class Plus(SCoMMER):
 
     def loss(self, x: Tensor, y: Tensor, recalled: Recalled) -> Result:
         mask, turns = self.mask(y), 4 if self.s["turned"] else 1
-        shift = self.s["balance"] * self.log_shares(y, bool(recalled)).repeat(turns)
+        tau = min(self.s["balance"], max(1.0, self.s["balance"] * self.task_steps() / self.s["long"]))
+        shift = tau * self.log_shares(y, bool(recalled)).repeat(turns)
         recalled, target = [(b[0], b[1]) for b in recalled], y
         if self.s["turned"]:
             n = sum(len(labels) for _, labels in recalled)
@@ -545,11 +546,13 @@ class Plus(SCoMMER):
         super().observe(y, fired)
         self.labels += y.tolist()
 
-    def after_step(self) -> None:
+    def task_steps(self) -> int:
         task = self.stream.tasks[len(self.matrix)].train
-        steps = self.s["epochs"] * (len(task) // int(self.s["batch"]))
+        return int(self.s["epochs"]) * (len(task) // int(self.s["batch"]))
+
+    def after_step(self) -> None:
         self.consolidated += 1
-        window = min(self.s["horizon"] * steps, self.s["recent"] * self.consolidated or math.inf)
+        window = min(self.s["horizon"] * self.task_steps(), self.s["recent"] * self.consolidated or math.inf)
         self.slow.consolidate(self.net, self.s["r"], max(0.0, 1 - 1 / (self.s["r"] * window)))
 
     def after_task(self, t: int, index: Tensor) -> None:

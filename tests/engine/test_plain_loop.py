@@ -62,13 +62,14 @@ def close(found: Any, expected: Any, tolerance: float = 2e-4) -> None:
     [("long_term", 0.0, 0.0), ("snapshot", 0.0, 0.0), ("long_term", 0.25, 0.4), ("snapshot", 0.0, 0.4)],
 )
 def test_the_variant_plus_leaves_what_a_plain_loop_leaves(
-    teacher: str, recent: float, turned: float, stream: Stream
+    teacher: str, recent: float, turned: float, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("scommer.methods.plus.LONG", 25)  # a little longer than these tasks
     own = {"gamma": 0.4, "r": 0.6, "pi_s": 1.5, "pi_h": 2.0, "warmup": 0, "horizon": 0.4, "balance": 1.5, "teach": 0.7}
     own |= {"recent": recent, "turned": turned}
     dropout = {"dropout": "last", "statistics": "replay"}
     numbers = {k: v for k, v in SHARED.items() if k != "network"} | own
-    plain = Plus(stream, SEED, BUFFER, own_teacher=teacher == "long_term", **numbers)
+    plain = Plus(stream, SEED, BUFFER, own_teacher=teacher == "long_term", long=25, **numbers)
     plain.learn()
     given = {**SHARED, "mean": [0.3], "std": [0.4], **own, "active": SCoMMER.sparse, "teacher": teacher, **dropout}
     plan = prepare(Experiment(stream, "scommer", BUFFER, SEED, "plus", settings=given))

@@ -76,8 +76,8 @@ def test_of_own_data_only_square_images_of_long_tasks_are_turned() -> None:
     y = np.arange(64) % 4
     long, short = {"epochs": 400}, {"epochs": 399}  # 32 images of a task are a step
     for shape, settings, share in (
-        ((8, 8), long, 0.3),
-        ((32, 32, 3), long, 0.3),
+        ((8, 8), long, 0.5),
+        ((32, 32, 3), long, 0.5),
         ((8, 8), short, 0.0),
         ((32, 24), long, 0.0),
         ((32,), long, 0.0),
@@ -87,7 +87,7 @@ def test_of_own_data_only_square_images_of_long_tasks_are_turned() -> None:
         stream = class_il(from_arrays(r.random((64, *shape)), y, r.random((4, *shape)), np.arange(4)), tasks=2)
         assert prepare(Experiment(stream, settings=settings)).settings["turned"] == share
         assert prepare(Experiment(stream, variant="official", settings=long)).settings["turned"] == 0
-    for classes, share in ((10, 0.3), (12, 0.0)):  # five and six per task
+    for classes, share in ((10, 0.5), (12, 0.0)):  # five and six per task
         y = np.arange(120) % classes
         stream = class_il(from_arrays(r.random((120, 8, 8)), y, r.random((12, 8, 8)), np.arange(12) % classes), tasks=2)
         assert prepare(Experiment(stream, settings=long)).settings["turned"] == share

@@ -4,6 +4,12 @@ import torch
 from torch import Tensor
 
 FLOOR = 1e-4  # the least share, so that classes never seen are pushed down a little too
+LONG = 1400  # steps of a task from which τ counts in full: shorter ones do not memorise recalled images
+
+
+def strength(balance: float, task_steps: Tensor) -> Tensor:
+    """Return the strength of the correction in a task of T steps: min(τ, max(1, τ T / 1400))."""
+    return (balance * task_steps / LONG).clamp(min=1).clamp(max=balance)
 
 
 def class_shares(remembered: Tensor, held: Tensor, current: Tensor, y: Tensor, replay: bool) -> Tensor:

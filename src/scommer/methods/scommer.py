@@ -14,7 +14,7 @@ from scommer.gpu.compiling import compiled
 from scommer.gpu.side_stream import record_event
 from scommer.memory.long_term import STATISTICS, Statistics, decay_warnings, fitted_decay
 from scommer.methods.base import Batch, Memories, MemoryFactory, Method, Outcome, Part, TaskImages, View, concatenate
-from scommer.methods.plus import class_shares, distance
+from scommer.methods.plus import class_shares, distance, strength
 from scommer.methods.training import Training
 from scommer.methods.turning import Turning, over_turns
 from scommer.nn.sparse_coding import Coding, SparseCode
@@ -47,7 +47,7 @@ class SCoMMER(Coding, Method):
     recent: float = 0.0  # f, limit of a horizon, as a fraction of all steps so far; 0: no limit
     statistics: Statistics = "replay"  # batch-norm statistics of long-term memory at inference
     answer: Literal["long_term", "working"] = "long_term"  # memory used for inference
-    balance: float = 0.0  # τ, strength of the correction for each class's share of the training images
+    balance: float = 0.0  # τ, correction for each class's share of the training images; in short tasks at most 1
     teach: float = 0.0  # λ, weight of the teacher's logits for earlier classes on task images
     teacher: Literal["long_term", "snapshot"] = "long_term"  # long-term memory now, or when the last task ended
     turned: float = 0.0  # ρ, share of images turned by 90°, 180° or 270°; each turn of a class is a class of its own
@@ -153,7 +153,8 @@ class SCoMMER(Coding, Method):
             return None
         remembered = episodic.fields["y"][: episodic.capacity]
         current = memories.state["current"]
-        shares = _log_shares(remembered, episodic.seen, current, task.y, recalled > 0, self.balance)
+        held, steps = episodic.seen, memories.task_steps
+        shares = _log_shares(remembered, held, current, task.y, recalled > 0, self.balance, steps)
         return self._over_outputs(shares)
 
     def observe(self, memories: Memories, task: Batch, outcome: Outcome) -> None:
@@ -211,8 +212,10 @@ def _eq_4(z: Tensor, y: Tensor, z_s: Tensor | None, n: int, apart: bool, gamma: 
 
 
 @compiled
-def _log_shares(remembered: Tensor, held: Tensor, current: Tensor, y: Tensor, replay: bool, balance: float) -> Tensor:
-    return balance * class_shares(remembered, held, current, y, replay).log()
+def _log_shares(
+    remembered: Tensor, held: Tensor, current: Tensor, y: Tensor, replay: bool, balance: float, task_steps: Tensor
+) -> Tensor:
+    return strength(balance, task_steps) * class_shares(remembered, held, current, y, replay).log()
 
 
 @compiled
