@@ -19,7 +19,7 @@ DOCUMENTS = [path.relative_to(ROOT / rendering.TEMPLATES).with_suffix("") for pa
 TYPED = {
     "README.md": "1.5 2.5 3.11 3.13 39.5",
     "docs/figures.md": "",
-    "docs/performance.md": "0.7 1.15 1.2 1.8 2.13 39.5 62.7",
+    "docs/performance.md": "0.7 1.15 1.2 1.5 1.8 2.13 39.5 62.7",
     "docs/plus.md": "0.15 0.3 0.5 0.6",
     "docs/tutorial.md": "",
     "docs/variants.md": "1.1",
