@@ -102,3 +102,17 @@ def test_signals_otherwise(number: signal.Signals, code: int, tmp_path: Path) ->
     _, err = process.communicate(timeout=60)
     assert (128 - process.returncode if process.returncode < 0 else process.returncode) == code  # as in a shell
     assert "Traceback" not in err
+
+
+def test_a_stop_while_the_command_line_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(PAUSE)  # found first, and slow to import
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scommer", "list"],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "scommer: stopped\n")

@@ -86,6 +86,7 @@ def test_show_has_a_line_for_each_of_several_runs(
     assert lines[begun][-2] == "%"
     chosen = call(capsys, "show", f"{tmp_path}@seed=1")[1].splitlines()
     assert [line.split()[-1] for line in chosen if "s-digits" in line] == [n for n in accuracy if "seed1" in n]
+    assert chosen[-1] == "one unfinished run is not shown: conditions select finished ones"
     assert call(capsys, "show", f"{tmp_path}/*-er-*")[1].count("s-digits-er-20-") == 2
     code, out, _ = call(capsys, "show", str(tmp_path), "--json")
     assert code == 0
@@ -102,6 +103,21 @@ def test_show_has_a_line_for_each_of_several_runs(
     frame = load_records(tmp_path).to_frame()
     assert dict(zip(frame["name"], frame["class_il.accuracy"], strict=True)) == accuracy
     assert frame["buffer"].tolist() == [20, 20]
+
+
+def test_a_run_that_failed_says_why_until_it_continues(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["run", "s-digits", "-m", "sgd", *QUICK, "--out", str(tmp_path)]
+    code, _, err = call(capsys, *command, "--set", "lr=1e30")
+    assert code == 1
+    (folder,) = tmp_path.iterdir()
+    code, out, _ = call(capsys, "show", str(folder))
+    assert code == 0
+    assert re.match(rf"{folder.name}: failed, \d+\.\d % ", out)
+    assert out.splitlines()[1] == err.strip().removeprefix("scommer: ")
+    assert "lower the learning rate" in json.loads(call(capsys, "show", str(folder), "--json")[1])["failure"]
+    assert re.search(r"failed, \d+ % +s-digits-sgd-", call(capsys, "show", str(tmp_path))[1])
+    call(capsys, *command, "--set", "lr=1e30", "--minutes", "0.000001")
+    assert f"{folder.name}: not finished, 0.0 % " in call(capsys, "show", str(folder))[1]
 
 
 def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

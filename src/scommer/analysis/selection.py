@@ -61,6 +61,11 @@ def places(path: Path) -> list[Path]:
     return [] if conditions else _matching(Path(where))
 
 
+def without_conditions(path: Path) -> Path:
+    """Return the path or pattern itself."""
+    return Path(_split(path)[0])
+
+
 def unfinished(paths: Iterable[Path]) -> list[Path]:
     """Return the folders of runs that were started and not finished; paths with conditions have none."""
     started = sorted({p.parent for path in paths for place in places(path) for p in place.rglob("progress.json")})

@@ -124,7 +124,7 @@ def show(
     `scommer compare --help`. `--csv` and `--json` give their settings and scores to other programs.
     """
     from scommer.analysis import rows
-    from scommer.analysis.selection import load_records
+    from scommer.analysis.selection import load_records, places, unfinished, without_conditions
     from scommer.analysis.summary import all_tables
     from scommer.analysis.table import as_rich
     from scommer.runs.facts import to_json
@@ -148,6 +148,9 @@ def show(
             print(json.dumps(rows.rows_of(load_records(run_folder)), indent=1))
             return
         console.print(as_rich(listed))
+        if not places(run_folder) and (hidden := len(unfinished([without_conditions(run_folder)]))):
+            runs = "one unfinished run is" if hidden == 1 else f"{hidden} unfinished runs are"
+            console.print(f"{runs} not shown: conditions select finished ones")
         return
     record = Record.load(run_folder)
     if as_json:
@@ -227,8 +230,9 @@ def _run_list(runs: Path) -> "Table | None":
         rows.append(row(*ends, number(r.times.seconds / 60, ".1f"), r.times.finished[:10], name))
     for folder in begun:
         try:
-            done, total = load_progress(folder).steps
-            state = f"{100 * done / total:.0f} %"
+            progress = load_progress(folder)
+            done, total = progress.steps
+            state = f"{'failed, ' if progress.failure else ''}{100 * done / total:.0f} %"
         except UsageError:
             state = "damaged"
         rows.append(row(*[MISSING] * 3, state, name_of(folder)))
@@ -238,14 +242,19 @@ def _run_list(runs: Path) -> "Table | None":
 
 
 def _show_progress(p: "Progress", as_json: bool) -> None:
+    from scommer.runs.facts import to_json
+
     if as_json:
-        print(json.dumps(vars(p)))
+        print(json.dumps(to_json(p)))
         return
     done, total = p.steps
+    state = "failed" if p.failure else "not finished"
     console.print(
-        f"{p.name}: not finished, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p.saved:,} saved)",
+        f"{p.name}: {state}, {100 * done / total:.1f} % ({done:,} of {total:,} steps, {p.saved:,} saved)",
         soft_wrap=True,
     )
+    if p.failure:
+        console.print(printable(p.failure), markup=False, highlight=False, soft_wrap=True)
     task, epoch = min(p.task + 1, p.tasks), min(p.epoch + 1, p.epochs)
     console.print(f"task {task} of {p.tasks}, epoch {epoch} of {p.epochs}")
     for memory, row in p.scores.items():

@@ -85,6 +85,7 @@ class Progress:
     tasks: int
     epochs: int
     scores: dict[str, list[float]]  # the last row of each memory
+    failure: str | None = None  # why it failed
 
 
 def parse_json(text: str) -> Any:

@@ -17,7 +17,7 @@ from scommer.errors import RunError, ScommerError
 from scommer.files import write_atomically
 from scommer.runs import checkpoint
 from scommer.runs.experiment import ADDED, Plan
-from scommer.runs.facts import Progress, from_json
+from scommer.runs.facts import Progress, from_json, to_json
 from scommer.runs.logs import open_log
 from scommer.runs.options import RunOptions
 from scommer.runs.progress import Watch
@@ -171,8 +171,15 @@ class Run:
                 tasks=len(learner.phases),
                 epochs=self.plan.training.epochs,
                 scores={view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
+                failure=str(self.failure) if self.failure else None,
             )
-            write_atomically(self.folder / "progress.json", json.dumps(vars(progress)).encode())
+            write_atomically(self.folder / "progress.json", json.dumps(to_json(progress)).encode())
+
+    def fail(self, error: ScommerError) -> None:
+        """Note why the run cannot continue, also for `scommer show`."""
+        self.failure = error
+        with suppress(ScommerError):  # the disk may be full
+            self.show_progress()
 
     def finish(self, weights: bool, together: int) -> None:
         """Write the record and, if requested, the weights; then remove the checkpoints."""

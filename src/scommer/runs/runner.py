@@ -160,7 +160,7 @@ def _train(runs: list[Run], options: RunOptions, watch: Watch, end: float) -> No
                     except (BrokenPipeError, SystemExit):  # the reader of our output is gone; rich raises the latter
                         stops.append(signal.SIGPIPE)
                     except ScommerError as e:
-                        one.failure = e
+                        one.fail(e)
                         del active[one]
                         if active:
                             watched = max(active, key=Run.steps_left)
