@@ -1,9 +1,11 @@
 """The bench times what it claims to: steps, the networks of a step, and their convolutions."""
 
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,3 +123,24 @@ def test_the_time_of_a_step_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
     quick = timing.step_ms("er", "small", torch.device("cpu"), "fp32")
     monkeypatch.setattr(Learner, "step", slow)
     assert 50 <= timing.step_ms("er", "small", torch.device("cpu"), "fp32") < 50 + 20 * quick
+
+
+def test_a_profile_has_every_convolution_of_a_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    moments = small("scommer").learn()
+    next(moments)
+    counted = count_convolutions(lambda: next(moments))
+    forward, backward = (sum(n for (kind, _), n in counted.items() if (kind == "forward") == f) for f in (True, False))
+    trace = tmp_path / "new" / "trace.json"
+    words = ["bench", "--profile", "--network", "small", "--device", "cpu", "--steps", "2", "--trace", str(trace)]
+    calls = {cost["name"]: cost["calls"] for cost in json.loads(call(capsys, *words, "--json")[1])}
+    assert calls["aten::mkldnn_convolution"] == forward
+    assert calls["aten::convolution_backward"] == backward
+    names = [event["name"] for event in json.loads(trace.read_text())["traceEvents"]]
+    assert names.count("aten::mkldnn_convolution") == 2 * forward
+    code, out, _ = call(capsys, *words)
+    assert code == 0
+    assert re.search(rf"aten::convolution_backward +│ +{backward}\.0 │ +\d+\.\d+ │", out)
+
+
+def test_a_trace_needs_a_profile() -> None:
+    assert exit_code("bench", "--trace", "trace.json") == 2

@@ -1,12 +1,18 @@
 """The command that times a step: bench."""
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scommer.cli.common import DeviceOption, PrecisionOption, console, numbers_option
 from scommer.errors import UsageError, check_name
+
+if TYPE_CHECKING:
+    from scommer.bench.timing import Setup
+
+COSTS = 25  # kernels that --profile lists
 
 
 def bench(
@@ -29,13 +35,20 @@ def bench(
     switches: Annotated[
         bool, typer.Option("--levers", help="On a GPU, also time a step without each of its optimisations.")
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Instead, list what each kernel or operation of a step takes.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="With --profile, also write a trace, for Perfetto or chrome://tracing."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time a training step on this machine: alone, side by side, and compared with its convolutions alone."""
     from dataclasses import asdict
 
     from scommer.analysis.table import Table, as_rich, number, number_columns, row, text_columns
-    from scommer.bench.timing import COHORTS, bench as measure
+    from scommer.bench.timing import COHORTS, Setup, bench as measure, random_stream
     from scommer.device import choose_device, choose_precision
     from scommer.methods import METHODS
     from scommer.runs import presets
@@ -48,6 +61,12 @@ def bench(
     sizes = tuple(cohorts) if cohorts else COHORTS
     if 0 in sizes:
         raise UsageError("--cohorts 0 is invalid: expected 1 or more learners side by side")
+    if trace and not profile:
+        raise UsageError("--trace writes what --profile measures: give both")
+    if profile:
+        stream = random_stream(classes, 32, tested=1)
+        _profile(Setup(stream, method, chosen, where, chosen_precision, variant), steps, trace, as_json)
+        return
     measured = measure(
         method, network=chosen, classes=classes, device=where, precision=chosen_precision,
         steps=steps, cohorts=sizes, switches=switches, variant=variant,
@@ -71,3 +90,23 @@ def bench(
         f"first {'captured ' if where.type == 'cuda' else ''}step after {measured.start_s:.1f} s; "
         f"{measured.tested:,} test images scored by {measured.views} memories in {measured.score_s:.2f} s"
     )
+
+
+def _profile(setup: "Setup", steps: int, trace: Path | None, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from scommer.analysis.table import Table, as_rich, number, number_columns, row, text_columns
+    from scommer.bench.profile import profile_step
+
+    costs = profile_step(setup, steps, trace)
+    if as_json:
+        print(json.dumps([asdict(cost) for cost in costs], indent=1))
+        return
+    total = sum(cost.ms for cost in costs)
+    shown, rest = costs[:COSTS], costs[COSTS:]
+    rows = [row(cost.name, number(cost.calls, ".1f"), number(cost.ms, ".3f")) for cost in shown]
+    if rest:
+        calls, ms = sum(cost.calls for cost in rest), sum(cost.ms for cost in rest)
+        rows.append(row(f"{len(rest)} others", number(calls, ".1f"), number(ms, ".3f")))
+    title = f"{setup.method}, {setup.network}: {total:.2f} ms in all, one after the other"
+    console.print(as_rich(Table(title, (*text_columns("a step"), *number_columns("calls", "ms")), tuple(rows))))
