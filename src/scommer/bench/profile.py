@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from scommer.bench.timing import WARMUP, Setup
+from scommer.bench.timing import WARMUP, Setup, now
 from scommer.device import computing_on
 from scommer.files import write_output
 from scommer.gpu.switches import without
@@ -33,9 +33,11 @@ def profile_step(setup: Setup, steps: int, trace: Path | None = None) -> list[Co
         moments = setup.learner(capture=True).learn()
         for _ in range(WARMUP):
             next(moments)
+        now(setup.device)  # waits for these steps
         with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as profiler:
             for _ in range(steps):
                 next(moments)
+            now(setup.device)
         averages = profiler.key_averages()
         if trace:
             with tempfile.TemporaryDirectory() as folder:

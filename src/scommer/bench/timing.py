@@ -138,10 +138,10 @@ def step_ms(method: str, network: str, device: torch.device, precision: Precisio
         moments = setup.learner(capture=True).learn()
         for _ in range(warmup):
             next(moments)
-        start = _now(device)
+        start = now(device)
         for _ in range(timed):
             next(moments)
-        return 1000 * (_now(device) - start) / timed
+        return 1000 * (now(device) - start) / timed
 
 
 def random_stream(classes: int, size: int, tested: int = 100) -> Stream:
@@ -154,7 +154,7 @@ def random_stream(classes: int, size: int, tested: int = 100) -> Stream:
     return class_il(Dataset("random", images, labels, images[:tested], labels[:tested], names), tasks=1)
 
 
-def _now(device: torch.device) -> float:
+def now(device: torch.device) -> float:
     """Return the time in seconds once all work on the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -163,12 +163,12 @@ def _now(device: torch.device) -> float:
 
 def _startup_seconds(setup: Setup) -> float:
     """Return the time from creating a learner to the end of its first step (on a GPU, of the first captured one)."""
-    start = _now(setup.device)
+    start = now(setup.device)
     moments = setup.learner(capture=True).learn()
     steps = EAGER_STEPS + 2 if setup.device.type == "cuda" else 1  # without replay, eager ones, the captured one
     for _ in range(steps):
         next(moments)
-    return _now(setup.device) - start
+    return now(setup.device) - start
 
 
 def _scoring_seconds(learner: Learner) -> tuple[int, float]:
@@ -176,9 +176,9 @@ def _scoring_seconds(learner: Learner) -> tuple[int, float]:
     next(learner.learn())  # fills episodic memory, which recalibration needs
     times = []
     for _ in range(2):  # libraries choose their kernels in the first round
-        start = _now(learner.device)
+        start = now(learner.device)
         learner.score()
-        times.append(_now(learner.device) - start)
+        times.append(now(learner.device) - start)
     return len(learner.scores), times[-1]
 
 
@@ -245,10 +245,10 @@ def _median_ms(works: Sequence[Callable[[], None]], steps: int, device: torch.de
     calls = max(1, steps // 5) if device.type == "cuda" else 1
     for _ in range(5 if device.type == "cuda" else steps):
         for work, seconds in zip(works, times, strict=True):
-            start = _now(device)
+            start = now(device)
             for _ in range(calls):
                 work()
-            seconds.append((_now(device) - start) / calls)
+            seconds.append((now(device) - start) / calls)
     return [1000 * statistics.median(seconds) for seconds in times]
 
 
