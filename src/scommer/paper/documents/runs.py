@@ -47,6 +47,10 @@ class Runs:
         """Return the runs of one seed."""
         return self._where(f"seed {seed}", lambda run: run.seeds == [seed])
 
+    def paired_with(self, other: "Runs") -> "Runs":
+        """Return those of the runs whose seeds the other ones have too."""
+        return self._where(f"the seeds {other.seeds}", lambda run: run.seeds[0] in other.seeds)
+
     def scored_by(self, memory: str) -> "Runs":
         """Return those of the runs that scored this memory, scored by it."""
         found = self._where(f"scores of {memory}", lambda run: memory in run.memories)
