@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from scommer import Experiment, class_il, run
 from scommer.analysis import figures
 from scommer.analysis.figures import FIGURES, style
 from scommer.errors import UsageError
@@ -177,6 +178,20 @@ def test_history_has_the_loss_of_every_epoch_and_accuracy_after_every_task(make)
     _, alone = figures.draw("history", runs[:1]).axes
     assert alone.get_xlabel() == "all at once, 4 epochs"
     assert not alone.get_xticklabels()
+
+
+def test_history_follows_tasks_of_different_lengths():
+    """Of your own data, a small task has more epochs than a large one, and none is drawn beyond its end."""
+    r, y = np.random.default_rng(0), np.array([0, 1] * 32 + [2, 3] * 320)
+    stream = class_il((r.random((704, 8, 8)), y, r.random((4, 8, 8)), np.arange(4)), tasks=2)
+    record = run(Experiment(stream, "sgd", settings={"width": 4}))
+    top, bottom = figures.draw("history", [record]).axes
+    (drawn,) = lines(top, "sgd")
+    small, large = 150, 20  # 2 steps in an epoch of the first task, and at least 300 in all
+    assert drawn.get_xdata() == pytest.approx(
+        [*np.arange(1, small + 1) / small, *(1 + np.arange(1, large + 1) / large)]
+    )
+    assert bottom.get_xlabel() == "end of task"
 
 
 def test_history_of_other_losses(make):

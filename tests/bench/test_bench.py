@@ -46,6 +46,16 @@ def small(method: str) -> Learner:
     return Setup(random_stream(10, 8), method, "small", torch.device("cpu"), "fp32").learner()
 
 
+def test_a_teacher_of_task_images_counts_in_the_networks_alone() -> None:
+    setup = Setup(random_stream(10, 8), "scommer", "small", torch.device("cpu"), "fp32", "plus")
+    learner = setup.learner()
+    moments = learner.learn()
+    next(moments)
+    expected = count_convolutions(lambda: next(moments))
+    assert expected["forward", 64] == 12  # working memory's, and long-term memory's for recalled and task images
+    assert count_convolutions(networks_alone(learner)) == expected
+
+
 # The small network has a stem, whose input needs no gradient, two blocks of two convolutions, and a shortcut.
 @pytest.mark.parametrize(
     ("method", "expected"),

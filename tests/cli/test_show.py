@@ -5,11 +5,13 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from calling import QUICK, call
 from PIL import Image
 
-from scommer import load_records
+from scommer import Experiment, class_il, load_records, run
+from scommer.runs.runner import TimeUp
 
 
 def test_unfinished_runs_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -118,6 +120,16 @@ def test_a_run_that_failed_says_why_until_it_continues(capsys: pytest.CaptureFix
     assert re.search(r"failed, \d+ % +s-digits-sgd-", call(capsys, "show", str(tmp_path))[1])
     call(capsys, *command, "--set", "lr=1e30", "--minutes", "0.000001")
     assert f"{folder.name}: not finished, 0.0 % " in call(capsys, "show", str(folder))[1]
+
+
+def test_progress_counts_the_epochs_that_a_small_task_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    r, y = np.random.default_rng(0), np.arange(64) % 4
+    stream = class_il((r.random((64, 8, 8)), y, r.random((4, 8, 8)), np.arange(4)), tasks=2, name="mine")
+    with pytest.raises(TimeUp):
+        run(Experiment(stream, "sgd", settings={"width": 4}), out=tmp_path, minutes=1e-4, device="cpu")
+    (folder,) = tmp_path.iterdir()
+    out = call(capsys, "show", str(folder))[1]
+    assert re.search(r"task 1 of 2, epoch \d+ of 300$", out.splitlines()[1])  # 32 images: a step each, at least 300
 
 
 def test_a_damaged_run_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

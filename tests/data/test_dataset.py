@@ -127,6 +127,7 @@ def test_class_names_must_be_distinct():
 
 def test_class_names():
     assert from_arrays(PIXELS, LABELS).class_names == ("0", "1", "2")
+    assert from_arrays(PIXELS, LABELS, class_names=np.array([3, 7, 8])).class_names == ("3", "7", "8")
     data = from_arrays(PIXELS, LABELS, class_names=["a", "b", "c", "unused"], name="mine")
     assert (data.num_classes, data.class_names[3], data.name) == (4, "unused", "mine")
 

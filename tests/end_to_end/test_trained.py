@@ -15,6 +15,7 @@ from scommer.methods import METHODS
 from scommer.methods.er import ER
 
 QUICK = {"epochs": 2, "width": 6}
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,9 @@ def test_your_own_sparse_method_predicts_as_it_was_scored(tmp_path: Path, monkey
 
 
 def test_fewer_large_images_are_processed_at_once() -> None:
-    assert images_per_pass(torch.zeros(9, 1, 8, 8)) == images_per_pass(torch.zeros(2, 3, 32, 32)) == 800
-    assert images_per_pass(torch.zeros(2, 3, 64, 64)) == 200
-    assert images_per_pass(torch.zeros(1, 1, 2000, 2000)) == 1
+    assert images_per_pass(torch.zeros(9, 1, 8, 8), CPU) == images_per_pass(torch.zeros(2, 3, 32, 32), CPU) == 800
+    assert images_per_pass(torch.zeros(2, 3, 64, 64), CPU) == 200
+    assert images_per_pass(torch.zeros(1, 1, 2000, 2000), CPU) == 1
 
 
 def test_damaged_or_unfitting_weights_are_errors(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from calling import call
 from PIL import Image
 
 from scommer.errors import UsageError
+from scommer.methods import METHODS
 from scommer.paper.table_figure import figure, margin
 from scommer.paper.tables import Entry
 
@@ -42,6 +44,12 @@ def test_each_cell_is_drawn_in_its_panel_and_row() -> None:
     assert [float(x) for x, _ in whiskers.get_segments()[0]] == pytest.approx([3 - margin(THREE), 3 + margin(THREE)])
     assert not first.texts  # 3 is less than two of our own deviations
     assert [t.get_text() for t in second.texts] == ["*"]
+
+
+def test_a_row_has_the_colour_of_its_method() -> None:
+    entries = [replace(THREE, row="working, 200", method="scommer"), replace(ONE, method="sgd")]
+    dots = [line for line in figure(entries).axes[0].lines if line.get_marker() == "o"]
+    assert [line.get_color() for line in dots] == [METHODS["scommer"].colour, METHODS["sgd"].colour]
 
 
 def test_a_table_without_runs_cannot_be_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -381,7 +381,7 @@ replay = 64
     presets.register(text if as_text else tomllib.loads(text))
     expect(settings("s-mine", "er", 200), {"epochs": 7, "lr": 0.25, "replay": 64, "network": "resnet18", "pad": 4})
     assert settings("s-mine", "er", 200, variant="paper")["replay"] == 32
-    assert presets.buffers("s-mine", "er") == "200"
+    assert presets.buffers("s-mine", "er") == [200]
     assert settings("s-cifar10", buffer=500) == before | {"gamma": 0.3}  # what was known stays
 
 
@@ -394,6 +394,7 @@ replay = 64
         ("[variant.offical.er]\nlr = 1", "unknown variant 'offical': did you mean 'official'"),
         ("stream = 3", r"\[stream\] of these presets is 3: expected tables, such as \[stream\.NAME\]"),
         ({"cell": {"s-digits": 3}}, r"expected tables, such as \[cell\.NAME\]"),
+        ("[cell.s-digits.er.many]\nlr = 1", r"\[cell\.s-digits\.er\.many\] is for no buffer"),
     ],
 )
 def test_invalid_presets_are_refused_and_change_nothing(wrong, message):

@@ -1,6 +1,7 @@
 """Sweeps: their runs are those of `scommer run`, they continue, share their work, and one that fails stops no other."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,16 +12,20 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from calling import call
 from rich.console import Console
 from sweeping import QUICK, assert_same_records, experiments
 
 import scommer
-from scommer import Experiment, plugins, run_together
+from scommer import Experiment, gcil, plugins, run_together
+from scommer.cli.sweep import _grid
+from scommer.engine.learner import Learner
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.runs.checkpoint import locked
+from scommer.runs.experiment import prepare
 from scommer.runs.runner import Failed, TimeUp
 from scommer.sweeps import sweep as engine
 from scommer.sweeps.choice import candidates, chosen
@@ -352,6 +357,53 @@ def test_reproduce_on_processes(
     assert "2 runs finished, 0 to go" in out
     run_together(experiments(("sgd",)), out=tmp_path / "alone", **CPU)
     assert len(list(tmp_path.glob("swept/*/record.json"))) == 2
+
+
+def test_a_process_that_dies_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "bad.py"
+    plugin.write_text(
+        "from scommer.methods import METHODS\nfrom scommer.methods.sgd import SGD\n"
+        "class Bad(SGD):\n    def loss(self, *given):\n        raise ValueError('my own bug')\nMETHODS['bad'] = Bad\n"
+    )
+    words = ["sweep", "s-digits", "-m", "bad", *SET, "--processes", "1", "--device", "cpu", "--plugin", str(plugin)]
+    try:
+        code, _, err = call(capsys, *words, "--out", str(tmp_path / "runs"))
+    finally:
+        METHODS.pop("bad", None)
+    assert code == 1
+    assert "its process ended with exit code 1: ValueError: my own bug" in err
+
+
+def test_a_sweep_does_not_start_over(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a sweep continues what is there"):
+        sweep(experiments(("sgd",)), Here(), out=tmp_path, fresh=True, **CPU)
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text('stream = "s-digits"\nvalidation = 0.1\nseeds = "0-1"')
+    none = dict.fromkeys(("methods", "buffers", "seeds", "variant"))
+    assert _grid([str(file)], settings=None, **none, validation=0.0).validation == 0
+    kept = _grid([str(file)], settings=None, **none, validation=None)
+    assert (kept.validation, kept.seeds) == (0.1, (0, 1))
+
+
+def test_steps_of_an_own_stream_with_recurring_classes(tmp_path: Path) -> None:
+    """A task without a new class is repeated less often."""
+    r = np.random.default_rng(0)
+    labels = np.arange(240) % 3
+    stream = gcil((r.random((240, 8, 8)), labels, r.random((6, 8, 8)), np.arange(6) % 3), tasks=6, samples=24)
+    plan = prepare(Experiment(stream, "er", 20))
+    (todo,) = wanted([Experiment(stream, "er", 20)], tmp_path)
+    learner = Learner(stream, plan.method, plan.training, buffer=20)
+    assert todo.steps == learner.steps[1]
+    seen: set[int] = set()
+    expected = 0
+    for task in stream.tasks:  # batches of 32 with at most 24 images: an epoch is a step
+        images, new = len(task.train), not set(task.classes) <= seen
+        expected += max(math.ceil(images / 32 * 20), min(300, (10 if new else 3) * images))
+        seen |= set(task.classes)
+    assert todo.steps == expected
 
 
 def test_processes_load_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

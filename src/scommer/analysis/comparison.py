@@ -42,6 +42,16 @@ class Difference:
         return float(student.ppf(0.975, n - 1)) * s / math.sqrt(n)
 
     @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return self.mean - self.margin
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.mean + self.margin
+
+    @property
     def clear(self) -> bool:
         """Whether the interval excludes 0."""
         return abs(self.mean) > self.margin  # False for NaN
@@ -165,8 +175,7 @@ def comparison_table(one: Comparison) -> Table:
     """Return a row for each measure, strong where the interval excludes 0."""
     rows = []
     for d in one.differences:
-        low, high = d.mean - d.margin, d.mean + d.margin
-        interval = "–" if math.isnan(d.margin) else f"{low:+.2f} to {high:+.2f}{' *' if d.clear else ''}"
+        interval = "–" if math.isnan(d.margin) else f"{d.low:+.2f} to {d.high:+.2f}{' *' if d.clear else ''}"
         means = (number(fmean(d.a)), number(fmean(d.b)), number(d.mean, "+.2f"))
         rows.append(row(d.measure, *means, Cell(interval), number(len(d.a), "d"), strong=d.clear))
     columns = (Column("measure", wrap=False), *number_columns("A", "B", "A - B", "95 % interval", "pairs"))

@@ -13,7 +13,7 @@ from scommer.gpu.side_stream import record_event
 def _images_per_step(learner: Learner) -> tuple[int, int]:
     """Return how many images go through working memory, and how many through all long-term memories."""
     t, method = learner.training, learner.method
-    return t.batch + method.draws * method.passes * t.replay, t.replay * len(learner.memories.long_term)
+    return t.batch + method.draws * method.passes * t.replay, method.retrieved(t, len(learner.memories.long_term))
 
 
 def networks_alone(learner: Learner) -> Callable[[], None]:

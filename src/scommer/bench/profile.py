@@ -30,7 +30,7 @@ def profile_step(setup: Setup, steps: int, trace: Path | None = None) -> list[Co
     gpu = setup.device.type == "cuda"
     with computing_on(setup.device, setup.precision), without("side-streams"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the profiler warns about itself
-        moments = setup.learner(capture=True).learn()
+        moments = (moment for moment in setup.learner(capture=True).learn() if moment == "step")
         for _ in range(WARMUP):
             next(moments)
         now(setup.device)  # waits for these steps

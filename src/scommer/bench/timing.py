@@ -211,12 +211,12 @@ def _steps(setup: Setup, n: int, how: str) -> tuple[Callable[[], None], float | 
         gc.collect()  # frees earlier learners, which are reference cycles with their graphs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(setup.device)
-    learners = [setup.learner(seed, capture=how != "eager").learn() for seed in range(n)]
+    learners = [setup.learner(seed, capture=how != "eager") for seed in range(n)]
+    steps = [(moment for moment in learner.learn() if moment == "step") for learner in learners]
 
     def work() -> None:
-        for moments in learners:
-            while next(moments) != "step":
-                pass
+        for moments in steps:
+            next(moments)
 
     return _warmed_up(work), torch.cuda.max_memory_allocated(setup.device) / 2**20 if gpu else None
 

@@ -83,7 +83,7 @@ def _presets_of(stream: str) -> list[str]:
     from scommer.runs.presets import buffers
 
     found = {method: buffers(stream, method) for method in METHODS}
-    return [method if b == "any" else f"{method} ({b})" for method, b in found.items() if b != "–"]
+    return [f"{m} ({', '.join(map(str, b))})" if b else m for m, b in found.items() if b is not None]
 
 
 def _settings(title: str, settings: dict[str, Any], *kinds: type) -> "RichTable":

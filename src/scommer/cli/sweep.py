@@ -211,7 +211,7 @@ def _grid(streams: list[str], *, settings: list[str] | None, **given: Any) -> "G
         if len(streams) > 1:
             raise UsageError("give one TOML file, or streams by name: a file names its streams itself")
         fields = read_grid(Path(streams[0]))
-    fields |= {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if v}
+    fields |= {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if v not in (None, [])}
     chosen = dict(parse_setting(s) for s in settings or [])
     if len(chosen) < len(settings or []):
         raise UsageError("a setting is given twice: write all of its values in one --set, as in lr=0.03,0.1")

@@ -54,7 +54,7 @@ def from_arrays(
     if (test_images is None) != (test_labels is None):
         raise UsageError("only one of test_images and test_labels was given: give both, or neither")
     x, y = as_nchw(images, "images", layout), _check_labels(labels, "labels", len(images))
-    names = tuple(class_names) if class_names is not None else _numbers_as_names(y)
+    names = tuple(map(str, class_names)) if class_names is not None else _numbers_as_names(y)
     if len(set(names)) != len(names):
         raise UsageError(
             f"{len(names)} class names were given, {len(set(names))} of them distinct: give each class a different name"

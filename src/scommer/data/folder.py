@@ -111,6 +111,10 @@ def read_images(
     They are cropped to the centre where the shape differs. Without `channels` they are grey if all files are, else RGB.
     """
     paths = [expand_user(path) for path in files]
+    if not paths:
+        raise UsageError("there are no images: give at least one file")
+    if channels is not None and channels not in MODES:
+        raise UsageError(f"channels is {channels!r}: give one of {', '.join(map(str, MODES))}")
     if size is not None and not isinstance(size, tuple):
         if not hasattr(size, "__index__"):
             raise UsageError(f"size is {size!r}: give a whole number of pixels")

@@ -84,7 +84,7 @@ def evaluate(
 @torch.no_grad()
 def run_once(view: View, images: Tensor, labels: Tensor, augment: Augment, classes: int) -> None:
     """Take the first pass of an evaluation, for what it compiles."""
-    size = images_per_pass(images)
+    size = images_per_pass(images, images.device)
     with _evaluating(view.memory.network, lambda: None):
         _respond(view, images[:size], labels[:size], augment, classes)
 
@@ -102,9 +102,9 @@ def _evaluating(network: nn.Module, check: Callable[[], None]) -> Iterator[None]
         network.train()
 
 
-def images_per_pass(images: Tensor) -> int:
-    """Return how many images a network processes at once: fewer if they are larger."""
-    most = GPU_BATCH if images.is_cuda else BATCH
+def images_per_pass(images: Tensor, device: torch.device) -> int:
+    """Return how many images a network on a device processes at once: fewer if they are larger."""
+    most = GPU_BATCH if device.type == "cuda" else BATCH
     return min(most, max(1, most * 32**2 // images.shape[2:].numel()))
 
 
@@ -112,7 +112,7 @@ def _respond(view: View, images: Tensor, labels: Tensor, augment: Augment, class
     """Return the logits of all images, and how often each unit was active for each class."""
     logits = []
     activity = [torch.zeros(classes, n, dtype=torch.int32, device=images.device) for n in view.memory.units]
-    size = images_per_pass(images)
+    size = images_per_pass(images, images.device)
     with view.memory.weights.using_statistics(view.statistics):
         for x, y in zip(images.split(size), labels.split(size), strict=True):
             z, fired = respond(view.memory.network, augment.normalise(x), view.mirrored)

@@ -111,7 +111,8 @@ class Learner:
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
-            least = 0 if self.brings_new_class(self.task) else self.training.min_steps  # a small one changes little
+            # Of known classes, a few images are to change little of an average.
+            least = 0 if self.brings_new_class(self.task) else self.training.min_steps
             self.memories.task_steps.fill_(max(self.epochs * self.batches, least))
             while self.epoch < self.epochs:
                 if self.batch == 0:
@@ -169,7 +170,7 @@ class Learner:
     @property
     def steps(self) -> tuple[int, int]:
         """Steps done, and the total."""
-        each = [self.epochs_of(t) * self.steps_per_epoch(t) for t in range(len(self.phases))]
+        each = steps_of_tasks(self.stream, self.training, self.method.joint, self.known)
         done = sum(each[: self.task])
         if self.task < len(each):
             done += self.epoch * self.batches + self.batch
@@ -320,6 +321,15 @@ class Learner:
     def generators(self) -> dict[str, torch.Generator]:
         """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
+
+
+def steps_of_tasks(stream: Stream, training: Training, joint: bool = False, known: Collection[int] = ()) -> list[int]:
+    """Return the steps of each task, or of all of them together if `joint`. Classes that are `known` are not new."""
+    seen, made = set(known), []
+    for phase, task in zip(stream.phases(joint), stream.tasks, strict=False):
+        made.append(training.passes(len(phase), not seen.issuperset(task.classes)) * training.steps(len(phase)))
+        seen.update(task.classes)
+    return made
 
 
 def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:

@@ -208,6 +208,10 @@ class Method:
         """Return the initial state."""
         raise NotImplementedError
 
+    def retrieved(self, training: Training, memories: int) -> int:
+        """Return how many images the given number of long-term memories process in a step, for `scommer bench`."""
+        return training.replay * memories
+
     # --- a step
 
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:

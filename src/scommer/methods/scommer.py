@@ -109,6 +109,9 @@ class SCoMMER(Coding, Method):
             parts["turning"] = Turning(self.turned, factory.image, factory.classes, factory.generator("turning"))
         return Memories(working, factory.episodic(), slow, parts=parts, state=state)
 
+    def retrieved(self, training: Training, memories: int) -> int:
+        return training.replay * self.long_term + training.batch * (self.long_term and self.teach > 0)
+
     def loss(self, memories: Memories, task: Batch, recalled: tuple[Batch, ...]) -> Outcome:
         x, y = concatenate(*recalled, task)
         n = len(y) - len(task.y)  # x_m comes first

@@ -15,7 +15,7 @@ from scommer.runs.record import find, load_all
 from scommer.runs.runner import TimeUp, run_together
 from scommer.streams import Stream
 from scommer.sweeps.sweep import TOGETHER
-from scommer.sweeps.todo import Wanted, cohorts, steps_of, steps_saved
+from scommer.sweeps.todo import Wanted, cohorts, wanted_run
 
 
 def wanted(
@@ -51,8 +51,7 @@ def wanted(
                 raise
             made.append(Wanted(e, done, 0, 0))
             continue
-        steps = steps_of(plan)
-        made.append(Wanted(e, done, steps, 0 if done else steps - steps_saved(results / plan.name), plan.name))
+        made.append(wanted_run(plan, results, done))
     return made
 
 

@@ -56,8 +56,7 @@ def figure(entries: Sequence[Entry]) -> Figure:
 
 
 def _draw(ax: Axes, y: int, e: Entry) -> None:
-    method = e.row.split(",")[0]
-    hue = style.colour(method)
+    hue = style.colour(e.method)
     if e.paper_std is not None:
         ax.barh(y, 4 * e.paper_std, 0.7, -2 * e.paper_std, color=BAND, zorder=2)
     half = margin(e)

@@ -4,7 +4,7 @@ import math
 import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -35,6 +35,7 @@ class Entry:
     authors: str | None = None  # the source, if the number is from the method's authors instead of the paper
     precisions: tuple[str, ...] = ()  # of our runs
     earlier: str = ""  # settings of our runs that the preset no longer has
+    method: str = ""
 
     @property
     def mean(self) -> float:
@@ -85,7 +86,8 @@ def entries(table: str, records: Iterable[Record]) -> list[Entry]:
             ours = tuple(r.accuracy(line.get("memory"), setting) for r in found)
             precisions = tuple(sorted({r.device.precision or "unknown" for r in found}))
             earlier = _earlier(found, stream, line)
-            made.append(Entry(_label(line), stream, setting, *_published(value), ours, None, precisions, earlier))
+            entry = Entry(_label(line), stream, setting, *_published(value), ours, None, precisions, earlier)
+            made.append(replace(entry, method=line["method"]))
             if theirs := line.get("authors", {}).get(column):
                 label, source = f"{_label(line)}, by its authors", numbers["authors"][line["method"]]
                 made.append(Entry(label, stream, setting, *_published(theirs), ours, source))

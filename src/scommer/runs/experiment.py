@@ -15,6 +15,7 @@ from torch import Tensor
 
 from scommer import streams
 from scommer.data.dataset import is_row
+from scommer.engine.learner import steps_of_tasks
 from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
@@ -116,7 +117,8 @@ class Plan:
         preset = check(replace(self.experiment, settings={k: v for k, v in given.items() if k != "epochs"}))[1]
         t = self.training
         if t.epochs != preset.epochs and "alpha" not in given and not self.fitted:
-            steps = _steps(self.stream.phases(self.method.joint), t)
+            each = steps_of_tasks(self.stream, t, self.method.joint)
+            steps = sum(each) / len(each)
         found = self.method.plan_warnings(self.training, steps)
         if t.mirrored and not t.flip:
             found.append("predictions use mirror images, but training does not: set flip=true too, or mirrored=false")
@@ -184,7 +186,8 @@ def prepare(
     method, training = settled()  # with the network that further settings depend on
     fitted["lr"] = min(training.lr, SAFE_LR) if training.network == "resnet18" else training.lr
     classes = sum(len(task.classes) for task in stream.tasks) / len(stream.tasks)
-    fitted |= method.fitted_settings(training, _steps(stream.phases(), training), classes, stream.data.image_shape)
+    steps = steps_of_tasks(stream, training)
+    fitted |= method.fitted_settings(training, sum(steps) / len(steps), classes, stream.data.image_shape)
     method, training = settled()
     return Plan(e, stream, method, training, as_dict(method, training))
 
@@ -206,11 +209,6 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
 def fitted_names(method: Method, training: Training) -> list[str]:
     """Return the names of the settings that are fitted to a stream without presets."""
     return [*FITTED, *method.fitted_settings(training, 1, 1, (1, 1, 1))]
-
-
-def _steps(phases: Sequence[Tensor], training: Training) -> float:
-    """Return the mean number of steps per task."""
-    return sum(training.passes(len(phase)) * training.steps(len(phase)) for phase in phases) / len(phases)
 
 
 def _fitted_settings(stream: Stream) -> dict[str, Any]:

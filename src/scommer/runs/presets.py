@@ -39,6 +39,11 @@ def register(more: str | Mapping[str, Any]) -> None:
             raise UsageError(f"[{kind}] of these presets is {table!r}: expected tables, such as [{kind}.NAME]")
     for name in tables.get("variant", ()):
         check_name("variant", name, known["variant"])
+    for stream, methods in tables.get("cell", {}).items():
+        for method, cell in methods.items():
+            for size, values in cell.items() if isinstance(cell, Mapping) else ():
+                if isinstance(values, Mapping) and not str(size).isdigit():
+                    raise UsageError(f"[cell.{stream}.{method}.{size}] is for no buffer: give its size, such as 200")
     _merge(known, tables)
 
 
@@ -106,10 +111,10 @@ def _buffer_sizes(cell: dict[str, Any]) -> list[int]:
     return sorted(int(k) for k, v in cell.items() if isinstance(v, dict))
 
 
-def buffers(stream: str, method: str) -> str:
-    """Return the buffers that the presets have separate values for: "200, 500", "any", or "–" without a preset."""
+def buffers(stream: str, method: str) -> list[int] | None:
+    """Return the buffers that the presets have separate values for; None without a preset."""
     cell = _cell(stream, method)
-    return ", ".join(map(str, _buffer_sizes(cell))) or ("any" if cell else "–")
+    return _buffer_sizes(cell) if cell else None
 
 
 def has(stream: str) -> bool:

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from scommer.errors import RunWarning, UsageError, lookup
-from scommer.files import write_atomically
+from scommer.files import expand_user, write_atomically
 from scommer.runs.facts import (
     CodeFacts,
     DeviceFacts,
@@ -95,7 +95,7 @@ class Record:
     @classmethod
     def load(cls, folder: Path | str) -> "Record":
         """Read the record in a run's folder."""
-        folder = Path(folder)
+        folder = expand_user(folder)
         path = folder / "record.json"
         try:
             record = from_json(cls, _read(path), skip="arrays")

@@ -169,7 +169,7 @@ class Run:
                 task=learner.task,
                 epoch=learner.epoch,
                 tasks=len(learner.phases),
-                epochs=self.plan.training.epochs,
+                epochs=learner.epochs,
                 scores={view: rows[-1].class_il.tolist() for view, rows in learner.scores.items()},
                 failure=str(self.failure) if self.failure else None,
             )

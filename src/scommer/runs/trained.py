@@ -53,7 +53,7 @@ class Trained:
         """Return logits [N, C] of raw images in the layout [N, C, H, W]."""
         device = self.augment.mean.device
         with current(device):
-            parts = (self.augment.normalise(part.to(device)) for part in x.split(images_per_pass(x)))
+            parts = (self.augment.normalise(part.to(device)) for part in x.split(images_per_pass(x, device)))
             return torch.cat([networks.respond(self.network, part, self.mirrored).logits.cpu() for part in parts])
 
     def predict(self, images: Array, layout: Layout = "auto") -> Tensor:

@@ -30,11 +30,14 @@ def gcil(
     seed. Each image occurs in one task only. With `longtail`, a class has weight decay^n, where n is its position in
     the `order` of classes: by label, as listed, or shuffled by `seed`.
     """
-    if tasks < 1 or samples < 1 or max_classes < 1 or not 0 < decay <= 1:
+    whole = all(hasattr(n, "__index__") and n >= 1 for n in (tasks, samples, max_classes))
+    if not whole or not 0 < decay <= 1:
         raise UsageError(
             f"invalid tasks = {tasks}, samples = {samples}, max_classes = {max_classes} or decay = {decay}: "
-            "give at least 1 for the first three, and a decay above 0 and up to 1"
+            "give whole numbers from 1 for the first three, and a decay above 0 and up to 1"
         )
+    if not hasattr(seed, "__index__") or seed < 0:
+        raise UsageError(f"seed = {seed!r} is invalid: expected a whole number from 0")
     check_name("weights", weights, ("uniform", "longtail"))
     data = as_dataset(source, validation)
     position = np.argsort(class_order(order, data.num_classes, seed))  # of each class in the order

@@ -17,7 +17,7 @@ from scommer.errors import UsageError, check_name
 Kind = Literal["class-il", "gcil"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # comparing tensors does not give one truth value
 class Task:
     """The training images, test images and classes of a task."""
 
@@ -40,7 +40,7 @@ class Task:
             raise UsageError("a task has no classes: give those of its images")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stream:
     """Tasks over one data set.
 
@@ -174,6 +174,8 @@ def class_order(order: Order, classes: int, seed: int) -> np.ndarray:
     """Return the order of classes: by label, as listed, or shuffled by `seed`."""
     if isinstance(order, str):
         check_name("class order", order, ("given", "shuffled"))
+        if not hasattr(seed, "__index__") or seed < 0:
+            raise UsageError(f"seed = {seed!r} is invalid: expected a whole number from 0")
         return np.arange(classes) if order == "given" else np.random.default_rng(seed).permutation(classes)
     try:
         listed = np.array([index(c) for c in order])

@@ -18,6 +18,8 @@ from scommer.device import choose_device
 from scommer.errors import UsageError
 from scommer.sweeps.worker import Job, Outcome
 
+LAST_SECONDS = 10  # that a process which dies has to say why
+
 
 class Local:
     """Runs jobs in processes of this machine, each with its own device.
@@ -96,6 +98,8 @@ def _answer(process: "subprocess.Popen[bytes]", job: Job) -> Outcome | None:
         process.stdin.flush()
         outcome: Outcome = pickle.load(process.stdout)
     except Exception:  # whatever is left of an answer
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LAST_SECONDS)  # it may still be saying why
         process.kill()
         return None
     return outcome

@@ -1,9 +1,11 @@
 """Search for settings with Optuna: TPE, in a storage in the sweep's folder, poor trials stopped after a task."""
 
+import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from scommer.errors import ScommerError, UsageError
 from scommer.runs.experiment import Experiment
 from scommer.runs.record import Record
 from scommer.runs.runner import Interrupted, TimeUp, interruptible
+from scommer.streams import Stream
 from scommer.sweeps.grid import Grid
 from scommer.sweeps.places import Executor
 from scommer.sweeps.pruning import open_study
 from scommer.sweeps.status import SweepWatch
-from scommer.sweeps.sweep import TICK, RunFailure, wanted
+from scommer.sweeps.sweep import TICK, RunFailure, check_options, wanted
 from scommer.sweeps.todo import Wanted
 from scommer.sweeps.worker import Job, Outcome
 
@@ -50,8 +53,9 @@ class Search:
             _check_range(name, given)
         self.grid, self.trials, self.out, self.options = grid, trials, out, options
         out.mkdir(parents=True, exist_ok=True)
+        self.studies = {cell: open_study(out, _study_name(grid, cell)) for cell in grid.cells()}
         self.optuna: Any = import_module("optuna")
-        self.studies = {cell: open_study(out, "-".join(map(str, cell))) for cell in grid.cells()}
+        self.loaded: dict[tuple[str, float], Stream] = {}
         self.todo: dict[str, Wanted] = {}
         self.records: dict[str, Record] = {}
         self.failures: dict[str, ScommerError] = {}
@@ -59,6 +63,7 @@ class Search:
 
     def run(self, place: Executor, watch: SweepWatch, minutes: float | None = None) -> None:
         """Run all trials that are missing; a search that was stopped continues with its unfinished trials."""
+        check_options(place, self.options, minutes)
         end = None if minutes is None else time.monotonic() + 60 * minutes
         waiting = self._proposals()
         watch.begin([], self.out)
@@ -98,7 +103,7 @@ class Search:
                     self._remember(self._made(study, None, cell, settings).runs)
         for _ in range(self.trials):
             for cell, study in self.studies.items():
-                if len(study.trials) < self.trials:
+                if sum(old.state != states.FAIL for old in study.trials) < self.trials:
                     trial = study.ask()
                     yield self._made(study, trial, cell, self._settings(cell, self._suggested(trial, cell[1])))
 
@@ -114,7 +119,7 @@ class Search:
     def _made(self, study: Any, trial: Any, cell: tuple[str, str, int], settings: dict[str, Any]) -> _Trial:
         g = self.grid
         experiments = [Experiment(*cell, seed, g.variant, g.validation, settings) for seed in g.seeds]
-        return _Trial(study, trial, wanted(experiments, self.out, self.options["data"]))
+        return _Trial(study, trial, wanted(experiments, self.out, self.options["data"], loaded=self.loaded))
 
     def _remember(self, runs: Sequence[Wanted]) -> None:
         for w in runs:
@@ -155,6 +160,13 @@ class Search:
                 watch.failed(name, why)
         else:
             made.study.tell(made.trial, statistics.fmean(r.accuracy() for r in done))
+
+
+def _study_name(grid: Grid, cell: tuple[str, str, int]) -> str:
+    """Return a name for the trials of a cell: another one if anything is searched or trained differently."""
+    given = [grid.chosen_for(cell[1], values) for values in (grid.settings, grid.search)]
+    about = json.dumps([*given, grid.seeds, grid.variant, grid.validation], sort_keys=True, default=str)
+    return "-".join([*map(str, cell), sha256(about.encode()).hexdigest()[:6]])
 
 
 def _check_range(name: str, given: Any) -> None:

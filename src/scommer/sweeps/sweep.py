@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from scommer.streams import Stream
 from scommer.sweeps.local import Local
 from scommer.sweeps.places import Executor, executor
 from scommer.sweeps.status import SweepWatch, sweep_watch_for
-from scommer.sweeps.todo import Wanted, cohorts, steps_of, steps_saved
+from scommer.sweeps.todo import Wanted, cohorts, wanted_run
 from scommer.sweeps.worker import Job, Outcome
 
 TICK = 0.5  # seconds between two looks at the runs
@@ -50,8 +50,7 @@ def sweep(
     two calls with one folder share the work.
     """
     place = executor(on, device=options.get("device")) if isinstance(on, str) else on
-    there = {} if isinstance(place, Local) else {"precision": None, "device": None}  # known on its machines only
-    RunOptions(**{**options, **there, "out": out, "minutes": minutes})  # refuses what is invalid
+    check_options(place, {**options, "out": out}, minutes)
     if together is not None and together < 1:
         raise UsageError(f"together = {together} is invalid: expected 1 or more")
     options = {**options, "out": expand_user(out).absolute(), "data": data_root(options.get("data")).absolute()}
@@ -61,20 +60,30 @@ def sweep(
     return Sweep(todo, place, options, together, watch, minutes).records()
 
 
+def check_options(place: Executor, options: Mapping[str, Any], minutes: float | None) -> None:
+    """Refuse options of runs that are invalid."""
+    if options.get("fresh"):
+        raise UsageError("a sweep continues what is there: give another folder, or remove the runs to repeat")
+    there = {} if isinstance(place, Local) else {"precision": None, "device": None}  # known on its machines only
+    RunOptions(**{**options, **there, "minutes": minutes})
+
+
 def wanted(
-    experiments: Sequence[Experiment], out: Path, data: Path | None = None, weights: bool = False
+    experiments: Sequence[Experiment],
+    out: Path,
+    data: Path | None = None,
+    weights: bool = False,
+    loaded: dict[tuple[str, float], Stream] | None = None,
 ) -> list[Wanted]:
     """Return the runs of experiments, each once: which are done, and how much is left of the others."""
-    loaded: dict[tuple[str, float], Stream] = {}
+    loaded = {} if loaded is None else loaded
     found: dict[str, Wanted] = {}
     for e in experiments:
         if not isinstance(e, Experiment):
             raise UsageError(f"a {type(e).__name__} is not an experiment: give one, as in Experiment('s-digits')")
         plan = prepare(e, data, loaded)
         plan.stream.check_test_images()
-        folder, steps = out / plan.name, steps_of(plan)
-        done = _is_done(folder, weights)
-        found[plan.name] = Wanted(e, done, steps, 0 if done else steps - steps_saved(folder), plan.name)
+        found[plan.name] = wanted_run(plan, out, _is_done(out / plan.name, weights))
     return list(found.values())
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scommer.analysis.table import Table, number, number_columns, row, text_columns
+from scommer.engine.learner import steps_of_tasks
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.runs.experiment import Experiment, Plan
@@ -23,13 +24,13 @@ class Wanted:
     name: str = ""  # of the run and its folder
 
 
-def steps_of(plan: Plan) -> int:
-    """Return how many steps a run takes."""
-    t = plan.training
-    return sum(t.passes(len(phase)) * t.steps(len(phase)) for phase in plan.stream.phases(plan.method.joint))
+def wanted_run(plan: Plan, out: Path, done: bool) -> Wanted:
+    """Return what is wanted of a run in a folder of runs."""
+    steps = sum(steps_of_tasks(plan.stream, plan.training, plan.method.joint))
+    return Wanted(plan.experiment, done, steps, 0 if done else steps - _steps_saved(out / plan.name), plan.name)
 
 
-def steps_saved(folder: Path) -> int:
+def _steps_saved(folder: Path) -> int:
     """Return how many steps of an unfinished run are saved."""
     try:
         return load_progress(folder).saved

@@ -1,6 +1,7 @@
 """Loss and accuracy over time."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,7 +10,11 @@ from scommer.analysis.figures import style
 from scommer.analysis.figures.heatmap import ticks
 from scommer.analysis.figures.tasks import seen_so_far
 from scommer.analysis.groups import Group
+from scommer.analysis.selection import settings_of
 from scommer.errors import UsageError
+from scommer.methods.training import Training
+from scommer.runs.record import Record
+from scommer.runs.settings import coerce, setting_types
 
 
 def check(group: Group) -> None:
@@ -27,12 +32,15 @@ def figure(groups: Sequence[Group]) -> Figure:
     made = Figure(figsize=(style.COLUMN, 3.6), layout="constrained")
     top, bottom = made.subplots(2, 1, sharex=True)
     top.set_yscale("log")
-    tasks, epochs = groups[0].matrices().shape[-1], set()
+    tasks, epochs = groups[0].matrices().shape[-1], set[Any]()
     for group, look in zip(groups, style.looks(groups), strict=True):
         loss = group.arrays("loss")
-        epochs.add(str(group.records[0].settings.get("epochs")))
-        x = np.arange(1, loss.shape[1] + 1) * tasks / loss.shape[1]
-        style.line(top, x, loss, color=look["color"], linewidth=0.8)
+        record, total = group.records[0], loss.shape[1]
+        by_task = _epochs_by_task(record, total)
+        epochs |= set(by_task) or {settings_of(record).get("epochs")}
+        spans = by_task or [total]  # evenly, if all tasks are learned at once
+        ends = np.concatenate([np.arange(1, n + 1) / n + i for i, n in enumerate(spans)]) * tasks / len(spans)
+        style.line(top, ends, loss, color=look["color"], linewidth=0.8)
         for memory, line_style in style.memory_lines(group):
             r = group.matrices(memory)
             if group.at_once:
@@ -59,3 +67,18 @@ def figure(groups: Sequence[Group]) -> Figure:
     bottom.set_xlabel("; ".join(filter(None, (when, style.seeds_note(groups)))))
     style.legend(made, style.legend_lines(groups))
     return made
+
+
+def _epochs_by_task(record: Record, total: int) -> list[int]:
+    """Return the epochs of each task; none if it is not known, or if all tasks are learned at once."""
+    given = {name: value for name, value in settings_of(record).items() if name in setting_types(Training)}
+    try:
+        t = Training(**{name: coerce(name, value, setting_types(Training)[name]) for name, value in given.items()})
+    except UsageError:  # a record may hold anything
+        return []
+    seen: set[int] = set()
+    each = []
+    for images, classes in zip(record.stream.images or (), record.stream.tasks, strict=False):
+        each.append(t.passes(images, not seen.issuperset(classes)))
+        seen.update(classes)
+    return each if sum(each) == total else []

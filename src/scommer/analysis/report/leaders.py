@@ -67,4 +67,4 @@ def _sentence(stream: str, shared: Terms, groups: Sequence[Group]) -> str:
         return f"{text}."
     d = Difference("", tuple(a), tuple(b))
     clear = "" if d.clear else ", which includes 0"
-    return f"{text} by {d.mean:.2f} points (95 % interval: {d.mean - d.margin:.2f} to {d.mean + d.margin:.2f}{clear})."
+    return f"{text} by {d.mean:.2f} points (95 % interval: {d.low:.2f} to {d.high:.2f}{clear})."

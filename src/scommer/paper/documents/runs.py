@@ -275,16 +275,6 @@ class Paired(Difference):
     """The difference a - b over pairs, with its 95 % interval."""
 
     @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-        return self.mean - self.margin
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval."""
-        return self.mean + self.margin
-
-    @property
     def each(self) -> list[float]:
         """The difference of each pair."""
         return [x - y for x, y in zip(self.a, self.b, strict=True)]
