@@ -74,10 +74,14 @@ def test_the_rest_of_the_network_starts_as_without_it() -> None:
 def test_of_own_data_only_square_images_of_long_tasks_are_turned() -> None:
     r = np.random.default_rng(0)
     y = np.arange(64) % 4
-    long, short = {"epochs": 400}, {"epochs": 399}  # 32 images of a task are a step
+    long, short = {"epochs": 400}, {"epochs": 399}  # 32 images of a task are a step, with a learning rate of 0.1
+    slow = {"network": "resnet18"}  # learns with 0.03
     for shape, settings, share in (
         ((8, 8), long, 0.5),
-        ((32, 32, 3), long, 0.5),
+        ((32, 32, 3), {"epochs": 1334}, 0.5),
+        ((8, 8), {"epochs": 1334, **slow}, 0.5),
+        ((8, 8), {"epochs": 1333, **slow}, 0.0),
+        ((8, 8), {**short, "lr": 0.2}, 0.5),
         ((8, 8), short, 0.0),
         ((32, 24), long, 0.0),
         ((32,), long, 0.0),

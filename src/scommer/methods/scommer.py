@@ -20,7 +20,7 @@ from scommer.methods.turning import Turning, over_turns
 from scommer.nn.sparse_coding import Coding, SparseCode
 from scommer.nn.turned_head import TURNS
 
-LONG = 400  # steps of a task from which images of your own are turned; with 125 to 180 it gained nothing
+LONG = 40  # learning rate times steps of a task, from which images of your own are turned; with 30 it gained nothing
 FEW = 5  # classes of a task up to which images of your own are turned; with ten it cost points
 TURNABLE = ("resnet18", "small")  # networks that it was measured with
 
@@ -75,7 +75,8 @@ class SCoMMER(Coding, Method):
         self, training: Training, steps: float, classes: float, image_shape: tuple[int, int, int]
     ) -> dict[str, Any]:
         _, height, width = image_shape
-        worth = height == width > 1 and steps >= LONG and classes <= FEW and training.network in TURNABLE
+        long = training.lr * steps >= LONG
+        worth = height == width > 1 and long and classes <= FEW and training.network in TURNABLE
         return {
             "warmup": int(0.6 * training.epochs),  # as 30 of the paper's 50 epochs
             "alpha": fitted_decay(steps),

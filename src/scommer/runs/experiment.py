@@ -183,8 +183,9 @@ def prepare(
     def settled() -> tuple[Method, Training]:
         return check(replace(e, settings={**fitted, **given}))
 
-    method, training = settled()  # with the network that further settings depend on
+    _, training = settled()  # with the network that the learning rate depends on
     fitted["lr"] = min(training.lr, SAFE_LR) if training.network == "resnet18" else training.lr
+    method, training = settled()  # with what further settings depend on
     classes = sum(len(task.classes) for task in stream.tasks) / len(stream.tasks)
     steps = steps_of_tasks(stream, training)
     fitted |= method.fitted_settings(training, sum(steps) / len(steps), classes, stream.data.image_shape)
