@@ -101,6 +101,20 @@ def test_numbers_keep_their_full_precision_as_value() -> None:
     assert number(1 / 3, ".1f").value == 1 / 3
 
 
+@pytest.mark.parametrize(
+    ("value", "form", "shown"),
+    [
+        (-0.004, ".2f", "0.00"),
+        (-0.4, ",.0f", "0"),
+        (-0.004, "+.2f", "0.00"),
+        (-0.005001, ".2f", "-0.01"),
+        (-10, "d", "-10"),
+    ],
+)
+def test_zero_has_no_sign(value: float, form: str, shown: str) -> None:
+    assert number(value, form).text == shown
+
+
 # --- columns
 
 

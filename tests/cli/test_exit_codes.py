@@ -101,7 +101,7 @@ def test_signals_otherwise(number: signal.Signals, code: int, tmp_path: Path) ->
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert (128 - process.returncode if process.returncode < 0 else process.returncode) == code  # as in a shell
-    assert "Traceback" not in err
+    assert err == ("scommer: stopped\n" if number == signal.SIGINT else "")
 
 
 def test_a_stop_while_the_command_line_is_loaded(tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ def test_show_has_a_line_for_each_of_several_runs(
     chosen = call(capsys, "show", f"{tmp_path}@seed=1")[1].splitlines()
     assert [line.split()[-1] for line in chosen if "s-digits" in line] == [n for n in accuracy if "seed1" in n]
     assert chosen[-1] == "one unfinished run is not shown: conditions select finished ones"
+    code, _, err = call(capsys, "show", f"{tmp_path}@method=sgd")
+    assert (code, err.strip().endswith("their method is er; 1 unfinished run is not looked at")) == (2, True)
     assert call(capsys, "show", f"{tmp_path}/*-er-*")[1].count("s-digits-er-20-") == 2
     code, out, _ = call(capsys, "show", str(tmp_path), "--json")
     assert code == 0

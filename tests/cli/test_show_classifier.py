@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calling import call
+from PIL import Image
 from real_rows import DX, DY, X, Y
 
 from scommer import LifelongClassifier
@@ -47,3 +48,12 @@ def test_rows_and_other_files(tmp_path: Path, capsys: Capture) -> None:
     code, _, err = call(capsys, "show", str(tmp_path / "other"))
     assert code == 2
     assert str(tmp_path / "other") in err
+
+
+def test_files_that_are_not_there_or_not_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    code, _, err = call(capsys, "predict", str(tmp_path / "nowhere.safetensors"), str(tmp_path / "one.png"))
+    assert (code, "there is no" in err, "give a classifier's file" in err) == (2, True, True)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    code, _, err = call(capsys, "show", str(tmp_path / "model.safetensors"), "--csv")
+    assert (code, "--csv is for runs" in err) == (2, True)

@@ -274,3 +274,10 @@ def test_the_docstring_example_runs() -> None:
     from scommer.lifelong import classifier
 
     assert doctest.testmod(classifier) == (0, 6)
+
+
+def test_labels_of_another_type_are_refused_when_scoring() -> None:
+    model = LifelongClassifier(method="ncm", device="cpu").partial_fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+    assert model.score([[0.0, 1.0], [1.0, 0.0]], [0, 7]) == 0.5  # a class that it never saw is an error like any other
+    with pytest.raises(UsageError, match="y has labels of type str, unlike the classes"):
+        model.score([[0.0, 1.0], [1.0, 0.0]], ["0", "1"])

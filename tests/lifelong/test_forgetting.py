@@ -66,6 +66,19 @@ def test_single_rows_are_forgotten(method: str, tmp_path: Path) -> None:
     assert len(again.remembered_[0]) == 50
 
 
+def test_all_copies_of_an_input_are_forgotten(tmp_path: Path) -> None:
+    """Of a few inputs, offered in every epoch, memory holds some several times."""
+    model, path = LifelongClassifier(buffer=60, settings={"width": 8}, device="cpu"), tmp_path / "model.safetensors"
+    model.partial_fit(DX[:20], DY[:20])
+    x, _ = model.remembered_
+    same = (x == x[0]).all((1, 2, 3))
+    assert same.sum() > 1
+    model.forget(where=np.arange(len(x)) == 0)
+    assert np.array_equal(model.remembered_[0], x[~same])
+    model.save(path)
+    assert np.array_equal(holds(path, x), ~same)
+
+
 @pytest.mark.parametrize("method", BY_TASK)
 def test_a_forgotten_class_is_not_predicted_until_it_is_learned_again(method: str, tmp_path: Path) -> None:
     model = learned(method)

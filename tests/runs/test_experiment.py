@@ -261,6 +261,8 @@ def test_epochs_that_do_not_fit_a_preset_are_warned_about() -> None:
     assert not plans[0].warnings
     assert not plans[20].warnings
     assert any("averages over about 67 steps (alpha = 0.97), but a task has 9" in w for w in plans[1].warnings)
+    whole = prepare(Experiment("s-digits", "scommer", 50, settings={"batch": 10_000}))  # a step is an epoch
+    assert any("averages over about 67 steps (alpha = 0.97), but a task has 20" in w for w in whole.warnings)
     for name in ("warmup", "alpha"):  # what is advised helps
         (advice,) = (w.rpartition(f"or {name}=")[2] for w in plans[5].warnings if f"or {name}=" in w)
         settings = {"epochs": 5, name: float(advice)}

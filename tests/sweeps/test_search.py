@@ -118,6 +118,13 @@ def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert (code, len(err.splitlines())) == (2, 1)
 
 
+def test_ranges_need_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid(tmp_path)
+    code, _, err = call(capsys, "sweep", str(tmp_path / "sweep.toml"), "--dry-run", "--out", str(tmp_path / "runs"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "[search] needs --search optuna and --trials" in err
+
+
 def test_the_data_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
     load = streams.load

@@ -28,7 +28,7 @@ from scommer.runs.checkpoint import locked
 from scommer.runs.experiment import prepare
 from scommer.runs.runner import Failed, TimeUp
 from scommer.sweeps import sweep as engine
-from scommer.sweeps.choice import candidates, chosen
+from scommer.sweeps.choice import Candidate, candidates, choice_table, chosen
 from scommer.sweeps.status import LiveSweep, PlainSweep, SweepWatch
 from scommer.sweeps.sweep import sweep, wanted
 from scommer.sweeps.worker import Job, Outcome, work
@@ -177,6 +177,20 @@ def test_wrong_arguments_are_refused_before_anything_runs(
 
 
 # --- the best settings
+
+
+def test_the_table_of_settings_says_what_each_run_had() -> None:
+    made = [
+        Candidate(Experiment("s-digits", "er", 50, settings={"epochs": 1, "lr": 0.01}), 1, (50.0,)),
+        Candidate(Experiment("s-digits", "scommer", 50, settings={"epochs": 1}), 1, (60.0,)),
+    ]
+    table = choice_table(made, "Results", "Class-IL (%)")
+    assert [r.cells[3].text for r in table.rows] == ["lr=0.01", "–"]
+    assert table.notes == ("All with epochs=1.",)
+    (only,) = choice_table(made[:1], "Test", "Class-IL (%)").rows
+    assert only.cells[3].text == "epochs=1, lr=0.01"
+    (only,) = choice_table([Candidate(Experiment("s-digits", "er", 50), 1, (50.0,))], "Test", "Class-IL (%)").rows
+    assert only.cells[3].text == "preset"
 
 
 def test_the_best_setting_has_the_highest_mean_and_all_of_its_seeds(tmp_path: Path) -> None:

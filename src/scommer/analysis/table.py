@@ -101,7 +101,10 @@ def text(value: object) -> Cell:
 
 def number(value: float | None, form: str = ".2f") -> Cell:
     """Return a cell with a number, a dash for None and NaN."""
-    return Cell(MISSING) if value is None or math.isnan(value) else Cell(format(value, form), value)
+    if value is None or math.isnan(value):
+        return Cell(MISSING)
+    text = format(value, form)
+    return Cell(text.lstrip("-") if not text.strip("-0.,") else text, value)  # no -0.00
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> Cell:

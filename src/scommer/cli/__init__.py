@@ -63,6 +63,10 @@ def main() -> None:
         sys.exit(_fail("out of memory: use smaller images, network, batch or buffer, or fewer seeds at once", 1))
     except KeyboardInterrupt:
         sys.exit(_fail("stopped", 130))
+    except SystemExit as e:
+        if e.code == 130:  # Typer's, for Ctrl-C outside of runs
+            _fail("stopped", 130)
+        raise
     except BrokenPipeError:
         _close_stdout()
         sys.exit(1)

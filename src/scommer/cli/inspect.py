@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from scommer.analysis.table import Table
     from scommer.runs.facts import Progress
+    from scommer.runs.record import Record
 
 
 def list_(
@@ -132,6 +133,8 @@ def show(
 
     if as_csv and as_json:
         raise UsageError("give --csv or --json, not both")
+    if as_csv and run_folder.is_file() and run_folder.name != "record.json":
+        raise UsageError("--csv is for runs: a classifier's file has --json")
     if as_csv:
         print(printable(rows.as_csv(rows.rows_of(load_records(run_folder)))), end="")
         return
@@ -204,7 +207,7 @@ def _show_classifier(path: Path, as_json: bool) -> None:
 
 def _run_list(runs: Path) -> "Table | None":
     """Return a table with a line for each of these runs, finished or not; None if there are none."""
-    from scommer.analysis.selection import changes, load_records, places, unfinished
+    from scommer.analysis.selection import changes, places, unfinished
     from scommer.analysis.summary import SETTINGS
     from scommer.analysis.table import MISSING, Table, number, number_columns, row, text_columns
     from scommer.runs.record import Record, find, load_progress
@@ -219,7 +222,7 @@ def _run_list(runs: Path) -> "Table | None":
         except UsageError:
             damaged.append(folder)
     if not here:  # conditions
-        records = [(r.name, r) for r in load_records([runs])]
+        records = [(r.name, r) for r in _meeting_conditions(runs)]
     if not records and not begun and not damaged:
         return None
     rows = []
@@ -239,6 +242,19 @@ def _run_list(runs: Path) -> "Table | None":
     rows += [row(*[MISSING] * 3, "damaged", name_of(folder)) for folder in damaged]
     columns = (*number_columns(*SETTINGS.values(), "minutes"), *text_columns("finished", "run, and what was set"))
     return Table("", columns, tuple(rows), dense=True)
+
+
+def _meeting_conditions(runs: Path) -> "list[Record]":
+    from scommer.analysis.selection import load_records, unfinished, without_conditions
+
+    try:
+        return load_records([runs])
+    except UsageError as e:
+        if hidden := len(unfinished([without_conditions(runs)])):
+            raise UsageError(
+                f"{e}; {hidden} unfinished {'run is' if hidden == 1 else 'runs are'} not looked at"
+            ) from None
+        raise
 
 
 def _show_progress(p: "Progress", as_json: bool) -> None:

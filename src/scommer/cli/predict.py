@@ -90,6 +90,8 @@ def _predictor(path: Path, memory: str | None, device: str | None) -> "tuple[Mod
         ranges = [known for task in model.history_ if (known := task.get("range"))]  # early files do not have it
         _check_scale(path, model.settings_["mean"], model.settings_["std"], ranges, dtype)
         return _scaled(partial(model.predict_proba, layout="NHWC"), dtype), [str(c) for c in model.classes_], shape
+    if not path.exists():
+        raise UsageError(f"there is no {path}: give a classifier's file, or the folder of a run")
     from scommer.runs.trained import load_trained
 
     made = load_trained(path, memory, device)

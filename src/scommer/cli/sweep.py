@@ -133,7 +133,7 @@ def sweep(
 
     - `scommer sweep sweep.toml --on ray`
 
-    In a file, names are those of the options, and lists have several values:
+    A file may have stream, method, buffer, seeds, variant and validation, and tables; lists have several values:
 
     ```
     stream = "s-digits"
@@ -166,6 +166,8 @@ def sweep(
         raise UsageError("--final chooses by validation accuracy: give --validation, for example 0.1")
     if (search is None) != (trials is None):
         raise UsageError("give --search optuna and --trials together")
+    if grid.search and search is None:
+        raise UsageError("the table [search] needs --search optuna and --trials, for example --trials 50")
     if search is not None and dry_run:
         raise UsageError("--dry-run is for a grid: a search chooses its runs while it goes on")
     options = {"data": data, "precision": precision, "weights": save_weights, "together": together}

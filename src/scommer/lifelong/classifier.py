@@ -224,7 +224,7 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def forget(self, *, classes: Sequence[Label] | None = None, where: Any = None) -> Self:
-        """Forget whole classes, or the inputs of `remembered_` that the mask `where` marks.
+        """Forget whole classes, or the inputs of `remembered_` that the mask `where` marks, and all copies of them.
 
         Their remembered inputs are removed; save again to remove them from a file. A forgotten class also loses its
         row of the last layer, its mean and its counts, and has probability 0 until it is learned again. The other
@@ -345,6 +345,8 @@ class LifelongClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the accuracy, from 0 to 1."""
         found = self.predict(X, layout=layout)
         labels = plain_labels(y, len(found))
+        if strange := {type(label).__name__ for label in labels} - {type(c).__name__ for c in found.tolist()}:
+            raise UsageError(f"y has labels of type {strange.pop()}, unlike the classes: give labels of the same type")
         right = [a == b and type(a) is type(b) for a, b in zip(found.tolist(), labels, strict=True)]
         return float(accuracy_score(np.ones(len(right)), right, sample_weight=sample_weight))
 

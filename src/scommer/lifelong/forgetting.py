@@ -26,12 +26,16 @@ def remembered(state: ClassifierState) -> tuple[NDArray[np.generic], NDArray[np.
 
 
 def forget_inputs(state: ClassifierState, which: NDArray[np.bool_]) -> ClassifierState:
-    """Return the state without these inputs of episodic memory; their slots are free for new ones."""
+    """Return the state without these inputs of episodic memory and all copies of them; their slots are free again."""
     held = _held(state)
     if which.dtype != np.bool_ or which.shape != (held,):
         raise UsageError(
             f"`where` is {which.dtype} {which.shape}: give a mask of {held} booleans, one per remembered input"
         )
+    if which.any():  # an input that was offered several times may be held several times
+        inputs = [x.numpy().tobytes() for x in state.tensors[f"{EPISODIC}x"][:held]]
+        gone = {inputs[i] for i in np.flatnonzero(which)}
+        which = np.array([x in gone for x in inputs])
     kept = torch.from_numpy(np.flatnonzero(~which))
     tensors = dict(state.tensors)
     for name, t in state.tensors.items():

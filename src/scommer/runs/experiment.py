@@ -114,9 +114,11 @@ class Plan:
         """What a user should know before training."""
         given = self.experiment.settings
         steps = inf  # what a preset averages over fits its own steps
-        preset = check(replace(self.experiment, settings={k: v for k, v in given.items() if k != "epochs"}))[1]
+        preset = check(
+            replace(self.experiment, settings={k: v for k, v in given.items() if k not in ("epochs", "batch")})
+        )[1]
         t = self.training
-        if t.epochs != preset.epochs and "alpha" not in given and not self.fitted:
+        if (t.epochs, t.batch) != (preset.epochs, preset.batch) and "alpha" not in given and not self.fitted:
             each = steps_of_tasks(self.stream, t, self.method.joint)
             steps = sum(each) / len(each)
         found = self.method.plan_warnings(self.training, steps)

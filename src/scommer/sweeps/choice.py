@@ -71,21 +71,18 @@ def final_experiments(best: Sequence[Candidate], seeds: Sequence[int]) -> list[E
 def choice_table(found: Sequence[Candidate], title: str, accuracy: str, choose: bool = True) -> Table:
     """Return a row for each candidate; the best of each cell is bold."""
     rows, seen = [], set[Cell]()
-    values: dict[str, set[str]] = {}
-    for name, value in (item for c in found for item in c.experiment.settings.items()):
-        values.setdefault(name, set()).add(written(value))
-    shared = ", ".join(f"{name}={value}" for name, (value, *others) in values.items() if not others)
-    for c in found:
+    settings = [{f"{name}={written(value)}": None for name, value in c.experiment.settings.items()} for c in found]
+    shared = [s for s in settings[0] if all(s in own for own in settings)] if len(settings) > 1 else []
+    for c, own in zip(found, settings, strict=True):
         stream, method, buffer = c.cell
-        own = {name: written(value) for name, value in c.experiment.settings.items() if len(values[name]) > 1}
-        given = ", ".join(f"{name}={value}" for name, value in own.items())
+        given = ", ".join(s for s in own if s not in shared) or ("–" if shared else "preset")
         best = choose and c.complete and c.cell not in seen
         seen.add(c.cell)
         done = f"{len(c.accuracies)} of {c.seeds}" if not c.complete else str(c.seeds)
-        cells = (stream, method, number(buffer, "d"), given or "preset", done, spread(c.accuracies))
+        cells = (stream, method, number(buffer, "d"), given, done, spread(c.accuracies))
         rows.append(row(*cells, strong=best))
     columns = (
         *text_columns("stream", "method"), *number_columns("buffer"), *text_columns("settings"),
         *number_columns("seeds", accuracy),
     )  # fmt: skip
-    return Table(title, columns, tuple(rows), (f"All with {shared}.",) if shared else ())
+    return Table(title, columns, tuple(rows), (f"All with {', '.join(shared)}.",) if shared else ())
