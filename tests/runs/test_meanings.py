@@ -1,6 +1,7 @@
 """Every setting has a sentence and, where the paper has one, its symbol."""
 
 from dataclasses import dataclass, fields, make_dataclass
+from typing import Literal
 
 import pytest
 from calling import call
@@ -27,6 +28,8 @@ class Derived(Base):
     changed: float = 2.0  # β, the new meaning; (a, b) too
     word: str = "a"  # one word, then more
     silent: int = 0
+    choice: Literal["one", "two", "three"] = "one"  # a word to choose
+    only: Literal["this"] = "this"  # a word that is given
 
 
 def test_the_comment_after_a_field_is_its_meaning() -> None:
@@ -36,6 +39,8 @@ def test_the_comment_after_a_field_is_its_meaning() -> None:
         "listed": Meaning("", "Ends in a full stop."),
         "word": Meaning("", "One word, then more."),
         "silent": Meaning(),
+        "choice": Meaning("", "A word to choose: one, two or three."),
+        "only": Meaning("", "A word that is given: this."),
     }
 
 

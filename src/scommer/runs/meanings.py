@@ -10,7 +10,9 @@ import re
 import textwrap
 import tokenize
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from scommer.runs.settings import setting_types
 
 
 class Meaning(NamedTuple):
@@ -22,7 +24,18 @@ class Meaning(NamedTuple):
 
 def meanings(*kinds: type) -> dict[str, Meaning]:
     """Return what the settings of dataclasses mean, by name; an empty meaning where no comment is known."""
-    return {f.name: _meaning(_comment(kind, f.name)) for kind in kinds for f in fields(kind)}
+    return {
+        f.name: _meaning(_comment(kind, f.name), _choices(setting_types(kind)[f.name]))
+        for kind in kinds for f in fields(kind)
+    }  # fmt: skip
+
+
+def _choices(hint: Any) -> str:
+    """Return the words that a setting may be: `: one, two or three`."""
+    if get_origin(hint) is not Literal:
+        return ""
+    *others, last = map(str, get_args(hint))
+    return f": {', '.join(others)} or {last}" if others else f": {last}"
 
 
 def _comment(kind: type, name: str) -> str:
@@ -46,6 +59,6 @@ def _comments(kind: type) -> dict[str, str]:
     }
 
 
-def _meaning(comment: str) -> Meaning:
+def _meaning(comment: str, choices: str) -> Meaning:
     match = re.fullmatch(r"(?:(\S{1,3}), )?(\S)(.*)", comment)
-    return Meaning(match[1] or "", f"{match[2].upper()}{match[3].rstrip('.')}.") if match else Meaning()
+    return Meaning(match[1] or "", f"{match[2].upper()}{match[3].rstrip('.')}{choices}.") if match else Meaning()
