@@ -65,6 +65,7 @@ class Learner:
         )  # fmt: skip
         self.images, self.labels, self.test_images, self.test_labels = stream.on(self.device)
         self.phases = stream.phases(method.joint)
+        self._epochs = training.passes_by_task(map(len, self.phases), (task.classes for task in stream.tasks), known)
         self.augment_generator = randomness.generator(seed, "augment", self.device)
         # On a GPU all roles share a generator: each one in a graph costs two launches per step.
         shared = self.augment_generator if self.device.type == "cuda" else None
@@ -111,7 +112,7 @@ class Learner:
         if self.untrained is None and len(self.test_images):
             self.untrained = self._evaluate(self.method.views(self.memories, [])[0])
         while self.task < len(self.phases):
-            # Of known classes, a few images are to change little of an average.
+            # A small task without a new class should change an average little.
             least = 0 if self.brings_new_class(self.task) else self.training.min_steps
             self.memories.task_steps.fill_(max(self.epochs * self.batches, least))
             while self.epoch < self.epochs:
@@ -141,7 +142,7 @@ class Learner:
 
     def epochs_of(self, task: int) -> int:
         """Return the epochs of any task."""
-        return self.training.passes(len(self.phases[task]), self.brings_new_class(task))
+        return self._epochs[task]
 
     def brings_new_class(self, task: int) -> bool:
         """Return whether a task has a class that no task before it had."""
@@ -170,7 +171,7 @@ class Learner:
     @property
     def steps(self) -> tuple[int, int]:
         """Steps done, and the total."""
-        each = steps_of_tasks(self.stream, self.training, self.method.joint, self.known)
+        each = [epochs * self.steps_per_epoch(task) for task, epochs in enumerate(self._epochs)]
         done = sum(each[: self.task])
         if self.task < len(each):
             done += self.epoch * self.batches + self.batch
@@ -321,15 +322,6 @@ class Learner:
     def generators(self) -> dict[str, torch.Generator]:
         """Return the generators that training draws from, by name."""
         return {"augment": self.augment_generator, "order": self.order_generator, **self.memories.generators()}
-
-
-def steps_of_tasks(stream: Stream, training: Training, joint: bool = False, known: Collection[int] = ()) -> list[int]:
-    """Return the steps of each task, or of all of them together if `joint`. Classes that are `known` are not new."""
-    seen, made = set(known), []
-    for phase, task in zip(stream.phases(joint), stream.tasks, strict=False):
-        made.append(training.passes(len(phase), not seen.issuperset(task.classes)) * training.steps(len(phase)))
-        seen.update(task.classes)
-    return made
 
 
 def _check_statistics(training: Training, image_shape: tuple[int, int, int]) -> None:

@@ -1,5 +1,6 @@
 """The settings of training that every method shares."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Literal
@@ -46,6 +47,16 @@ class Training:
         share = min(1, images / self.batch) if self.fill else 1
         wanted = min(self.min_steps, STEPS_PER_IMAGE[new] * images)
         return max(ceil(share * self.epochs), ceil(wanted / self.steps(images)))
+
+    def passes_by_task(
+        self, images: Iterable[int], classes: Iterable[Collection[int]], known: Collection[int] = ()
+    ) -> list[int]:
+        """Return the epochs of tasks with these numbers of images and these classes; those `known` are not new."""
+        seen, made = set(known), []
+        for n, own in zip(images, classes, strict=False):  # all tasks at once are one
+            made.append(self.passes(n, not seen.issuperset(own)))
+            seen.update(own)
+        return made
 
     def offers(self, epoch: int, epochs: int) -> bool:
         """Return whether episodic memory is offered the images of this epoch, counted from 0, of a task's epochs."""

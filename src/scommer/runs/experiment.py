@@ -8,6 +8,7 @@ from hashlib import sha256
 from math import inf, prod
 from numbers import Integral
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from scommer import streams
 from scommer.data.dataset import is_row
-from scommer.engine.learner import steps_of_tasks
 from scommer.errors import UsageError, check_name, lookup
 from scommer.methods import METHODS, Method
 from scommer.methods.training import Training
@@ -110,17 +110,20 @@ class Plan:
         }  # fmt: skip
 
     @property
+    def steps_by_task(self) -> list[int]:
+        """The steps of each task, or of all tasks at once."""
+        return _steps_by_task(self.stream, self.training, self.method.joint)
+
+    @property
     def warnings(self) -> list[str]:
         """What a user should know before training."""
         given = self.experiment.settings
         steps = inf  # what a preset averages over fits its own steps
-        preset = check(
-            replace(self.experiment, settings={k: v for k, v in given.items() if k not in ("epochs", "batch")})
-        )[1]
+        others = {name: value for name, value in given.items() if name not in ("epochs", "batch")}
+        _, preset = check(replace(self.experiment, settings=others))
         t = self.training
         if (t.epochs, t.batch) != (preset.epochs, preset.batch) and "alpha" not in given and not self.fitted:
-            each = steps_of_tasks(self.stream, t, self.method.joint)
-            steps = sum(each) / len(each)
+            steps = fmean(self.steps_by_task)
         found = self.method.plan_warnings(self.training, steps)
         if t.mirrored and not t.flip:
             found.append("predictions use mirror images, but training does not: set flip=true too, or mirrored=false")
@@ -189,8 +192,8 @@ def prepare(
     fitted["lr"] = min(training.lr, SAFE_LR) if training.network == "resnet18" else training.lr
     method, training = settled()  # with what further settings depend on
     classes = sum(len(task.classes) for task in stream.tasks) / len(stream.tasks)
-    steps = steps_of_tasks(stream, training)
-    fitted |= method.fitted_settings(training, sum(steps) / len(steps), classes, stream.data.image_shape)
+    steps = fmean(_steps_by_task(stream, training))
+    fitted |= method.fitted_settings(training, steps, classes, stream.data.image_shape)
     method, training = settled()
     return Plan(e, stream, method, training, as_dict(method, training))
 
@@ -212,6 +215,12 @@ def _load(name: str, validation: float, data: Path | None, loaded: dict[tuple[st
 def fitted_names(method: Method, training: Training) -> list[str]:
     """Return the names of the settings that are fitted to a stream without presets."""
     return [*FITTED, *method.fitted_settings(training, 1, 1, (1, 1, 1))]
+
+
+def _steps_by_task(stream: Stream, training: Training, joint: bool = False) -> list[int]:
+    images = [len(phase) for phase in stream.phases(joint)]
+    epochs = training.passes_by_task(images, (task.classes for task in stream.tasks))
+    return [n * training.steps(size) for n, size in zip(epochs, images, strict=True)]
 
 
 def _fitted_settings(stream: Stream) -> dict[str, Any]:

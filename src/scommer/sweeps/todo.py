@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scommer.analysis.table import Table, number, number_columns, row, text_columns
-from scommer.engine.learner import steps_of_tasks
 from scommer.errors import UsageError
 from scommer.methods import METHODS
 from scommer.runs.experiment import Experiment, Plan
@@ -26,7 +25,7 @@ class Wanted:
 
 def wanted_run(plan: Plan, out: Path, done: bool) -> Wanted:
     """Return what is wanted of a run in a folder of runs."""
-    steps = sum(steps_of_tasks(plan.stream, plan.training, plan.method.joint))
+    steps = sum(plan.steps_by_task)
     return Wanted(plan.experiment, done, steps, 0 if done else steps - _steps_saved(out / plan.name), plan.name)
 
 

@@ -71,14 +71,10 @@ def figure(groups: Sequence[Group]) -> Figure:
 
 def _epochs_by_task(record: Record, total: int) -> list[int]:
     """Return the epochs of each task; none if it is not known, or if all tasks are learned at once."""
-    given = {name: value for name, value in settings_of(record).items() if name in setting_types(Training)}
+    types, stream = setting_types(Training), record.stream
     try:
-        t = Training(**{name: coerce(name, value, setting_types(Training)[name]) for name, value in given.items()})
+        own = {name: coerce(name, v, types[name]) for name, v in settings_of(record).items() if name in types}
+        epochs = Training(**own).passes_by_task(stream.images or (), stream.tasks)
     except UsageError:  # a record may hold anything
         return []
-    seen: set[int] = set()
-    each = []
-    for images, classes in zip(record.stream.images or (), record.stream.tasks, strict=False):
-        each.append(t.passes(images, not seen.issuperset(classes)))
-        seen.update(classes)
-    return each if sum(each) == total else []
+    return epochs if sum(epochs) == total else []
